@@ -1,0 +1,65 @@
+"""Options and fixtures shared by every test.
+
+The emulator tests compare an emulated kernel with an independent oracle. With `--gpu` the very same tests run
+on this machine's Hopper GPU instead, so the oracle and the emulator are both held against the silicon.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--gpu", action="store_true", help="run the emulator tests on this machine's Hopper GPU instead"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the backend before any test module imports cutetut, which is when it is decided."""
+    config.addinivalue_line("markers", "gpu: needs a Hopper GPU; runs only with --gpu")
+    config.addinivalue_line("markers", "emulator: about the emulator itself; left out with --gpu")
+    os.environ["CUTETUT_BACKEND"] = "gpu" if config.getoption("--gpu") else "emulator"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what belongs to the other backend: deselected, so that the summary line counts it."""
+    other = "emulator" if config.getoption("--gpu") else "gpu"
+    left_out = [item for item in items if item.get_closest_marker(other)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker(other)]
+
+
+@pytest.fixture(scope="session")
+def on_gpu(request: pytest.FixtureRequest) -> bool:
+    """Whether kernels run on the GPU in this session."""
+    return bool(request.config.getoption("--gpu"))
+
+
+@pytest.fixture(scope="session")
+def device(on_gpu: bool) -> str:
+    """The torch device that kernels' tensors live on."""
+    return "cuda" if on_gpu else "cpu"
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """A generator with a fixed seed, so that a failure repeats."""
+    return np.random.default_rng(1234)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Path]:
+    """An empty project folder with the files that make it one, for tests that write notebooks."""
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "book" / "data").mkdir(parents=True)
+    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/intro\nchapters: []\n")
+    yield tmp_path
