@@ -77,3 +77,5 @@ class EmulatedInstructions(SphinxDirective):
         return out
 
 
+def setup(app: Sphinx) -> None:
+    app.add_directive("emulated-instructions", EmulatedInstructions)

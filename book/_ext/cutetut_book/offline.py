@@ -1,7 +1,5 @@
 """Make every page load only what the book serves itself: no network is needed to read it."""
 
-from typing import Any
-
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.errors import ExtensionError
@@ -28,15 +26,17 @@ def use_local_javascript(app: Sphinx, config: Config) -> None:
     config.mathjax_path = "vendor/tex-svg-full.js"
 
 
-def drop_thebe(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """Leave out sphinx-thebe's scripts: there is no kernel to run live code, and they name a remote file."""
-    context["script_files"] = [
-        script
-        for script in context.get("script_files", [])
-        if "thebe" not in f"{getattr(script, 'filename', script)}{getattr(script, 'attributes', '')}"
-    ]
+def drop_thebe(app: Sphinx) -> None:
+    """Silence sphinx-thebe, which jupyter-book always loads: no page has a kernel to run live code.
+
+    Its scripts would name a remote address and a third party's repository on every page.
+    """
+    for listeners in app.events.listeners.values():
+        for listener in list(listeners):
+            if listener.handler.__module__.startswith("sphinx_thebe"):
+                app.disconnect(listener.id)
 
 
 def setup(app: Sphinx) -> None:
     app.connect("config-inited", use_local_javascript)
-    app.connect("html-page-context", drop_thebe, priority=900)  # after every extension has added its own
+    app.connect("builder-inited", drop_thebe, priority=1)

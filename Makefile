@@ -1,0 +1,72 @@
+# Two commands: `make run` to run the curriculum here, `make test` to check everything. `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# The first interpreter of a supported version; `make PYTHON=/path/to/python3.12 run` overrides it.
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11; do \
+	command -v $$p >/dev/null && $$p -c '$(SUPPORTED)' && echo $$p && break; done)
+# Quieter, and never a question in the middle of a long set-up.
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+.PHONY: help run test lab book setup check-browser check-python clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(READY) ## set up, run every notebook on this machine, build the book
+	@$(BIN)/python -m cutetut run
+	@$(MAKE) --no-print-directory book
+
+test: check-browser $(READY) ## set up, run every check
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests
+	CUTETUT_BACKEND=emulator $(BIN)/python -m pytest --nbval notebooks
+
+lab: $(READY) ## open JupyterLab on the notebooks
+	$(BIN)/jupyter lab notebooks
+
+book: $(READY) ## build the book from the recorded outputs
+	@$(BIN)/jupyter-book build . -W -n --keep-going --quiet
+	@echo "The book: file://$(CURDIR)/_build/html/index.html"
+
+setup: $(READY)
+
+clean: ## remove what was built (not .venv)
+	rm -rf _build .cache
+
+# A set-up that was interrupted leaves $(VENV)/.installing behind; the next one then starts afresh.
+# Where the system's Python already has a torch that sees a GPU, that torch is used.
+$(READY): requirements.txt pyproject.toml
+	@$(MAKE) --no-print-directory check-python
+	@if [ -e $(VENV)/.installing ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+		flags=; \
+		if $(PYTHON) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then \
+			echo "This Python's torch sees a GPU: using it."; flags=--system-site-packages; fi; \
+		echo "Creating $(VENV) with $$($(PYTHON) --version)"; \
+		$(PYTHON) -m venv --clear $$flags $(VENV); \
+	fi
+	@touch $(VENV)/.installing
+	@echo "Installing the pinned packages (the first time takes some minutes)"
+	@if grep -q 'include-system-site-packages = true' $(VENV)/pyvenv.cfg; then \
+		grep -v '^torch==' requirements.txt; else cat requirements.txt; fi > $(VENV)/requirements.txt
+	@$(BIN)/python -m pip install --quiet -r $(VENV)/requirements.txt
+	@$(BIN)/python -m pip install --quiet --no-deps -e .
+	@rm $(VENV)/.installing
+	@touch $@
+
+check-python:
+	@if ! "$(PYTHON)" -c '$(SUPPORTED)' 2>/dev/null; then \
+		asked="$(or $(PYTHON),python3)"; found=$$("$$asked" --version 2>/dev/null | head -n 1 || true); \
+		echo "cutetut needs Python 3.11, 3.12 or 3.13; $$asked is $${found:-not a Python here}." >&2; \
+		echo "Install one of them, then: make PYTHON=/path/to/python3.12 run" >&2; exit 1; fi
+
+check-browser:
+	@python3 tests/book_browser.py
