@@ -1,0 +1,188 @@
+"""CuTe layouts and thread-value maps as plain Python and numpy data, worked out by CuTe DSL itself.
+
+A CuTe layout exists only while the DSL traces a function. `evaluate` traces an empty host function (no
+kernel, no GPU) and hands out what a builder returns there; all else is that, plus bookkeeping in numpy.
+No layout algebra is implemented in this file: every number comes from a call into CuTe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import cutlass.cute as cute
+import numpy as np
+import numpy.typing as npt
+
+T = TypeVar("T")
+IntTree: TypeAlias = "int | tuple[IntTree, ...]"
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+
+class LayoutError(ValueError):
+    """A layout that cannot be evaluated or that maps two places to one; the message names them."""
+
+
+def evaluate(build: Callable[..., T], *args: Any) -> T:
+    """Return what `build(*args)` returns when it runs where CuTe layouts can be made.
+
+    Layouts made inside must not leave: return text, integers, tuples or arrays. Exceptions pass through.
+    """
+    box: list[T] = []
+
+    @cute.jit
+    def host() -> None:
+        box.append(build(*args))
+
+    host()
+    return box[0]
+
+
+def text(build: Callable[[], Any]) -> str:
+    """Return the layout (or tensor, or TiledMma) that `build` makes, as CuTe prints it."""
+    return evaluate(lambda: str(build()))
+
+
+def offsets(build: Callable[[], Any]) -> Ints:
+    """Return layout(coordinate) for every coordinate of the static layout that `build` makes.
+
+    The result is int64 with one axis per top-level mode; a nested mode is counted colexicographically, as
+    CuTe counts it (its first part runs fastest), so a TV layout gives a (threads, values) table.
+    Raises LayoutError for a layout with run-time shapes or strides.
+    """
+
+    def read() -> Ints:
+        layout = build()
+        if not cute.is_static(layout):
+            raise LayoutError(
+                f"{layout} has run-time parts; only a static layout has offsets here"
+            )
+        sizes = tuple(cute.size(layout, mode=[mode]) for mode in range(cute.rank(layout)))
+        flat = [layout(index) for index in range(cute.size(layout))]
+        return np.array(flat, dtype=np.int64).reshape(sizes, order="F")
+
+    return evaluate(read)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """How a TiledMma deals one operand's tile to its threads.
+
+    layout: each thread's view of the tile's memory, as CuTe prints it; the same for every thread.
+    shape, stride: the same as nested tuples.
+    coords: the nested coordinate of each value index, in CuTe's order.
+    offset: (threads, values) place in memory, counted in elements from the tile's first element.
+    place: (threads, values, 2) row and column in the tile. They can lie outside it: CuTe rounds up.
+    tile: (rows, columns) of the tile.
+    """
+
+    layout: str
+    shape: IntTree
+    stride: IntTree
+    coords: tuple[IntTree, ...]
+    offset: Ints
+    place: Ints
+    tile: tuple[int, int]
+
+    def claims(self) -> Ints:
+        """Return (rows, columns) counts of how many (thread, value) pairs name each element of the tile."""
+        inside = (self.place < self.tile).all(axis=-1)
+        count = np.zeros(self.tile, dtype=np.int64)
+        np.add.at(count, tuple(self.place[inside].T), 1)
+        return count
+
+    def outside(self) -> int:
+        """Return how many (thread, value) pairs name an element outside the tile."""
+        return int((self.place >= self.tile).any(axis=-1).sum())
+
+    def tables(self) -> dict[str, Any]:
+        """Return what `cutetut.widgets.ThreadMap` takes: owner, value and offset per element, and the layout.
+
+        Raises LayoutError unless each element of the tile is named exactly once and none outside it.
+        """
+        count = self.claims()
+        if self.outside() or (count != 1).any():
+            row, col = (int(i) for i in np.argwhere(count != 1)[0]) if (count != 1).any() else self.tile
+            raise LayoutError(
+                f"{self.layout} is no ownership map of a {self.tile[0]}x{self.tile[1]} tile: "
+                + (f"element ({row}, {col}) is named {count[row, col]} times, " if (count != 1).any() else "")
+                + f"and {self.outside()} (thread, value) pairs lie outside"
+            )
+        threads, values = self.offset.shape
+        owner, value, offset = (np.empty(self.tile, dtype=np.int64) for _ in range(3))
+        at = (self.place[..., 0], self.place[..., 1])
+        owner[at] = np.arange(threads)[:, None]
+        value[at] = np.arange(values)
+        offset[at] = self.offset
+        return {
+            "owner": owner,
+            "value": value,
+            "offset": offset,
+            "coords": list(self.coords),
+            "stride": self.stride,
+            "layout": self.layout,
+        }
+
+
+def partition(
+    make_mma: Callable[[], cute.TiledMma],
+    tile: tuple[int, int],
+    stride: tuple[int, int] | None = None,
+    operand: str = "C",
+) -> Partition:
+    """Return how the TiledMma that `make_mma` makes deals `tile:stride` to its threads as operand A, B or C.
+
+    tile: (M, N) for C, (M, K) for A, (N, K) for B; stride: row-major where left out.
+    Raises LayoutError for another operand, and for a permutation that sends two coordinates to one position
+    (CuTe DSL 4.8.1 ends the process on most of those).
+    """
+    if operand not in ("A", "B", "C"):
+        raise LayoutError(f"operand is {operand!r}; a TiledMma partitions 'A', 'B' and 'C'")
+
+    def read() -> Partition:
+        mma = make_mma()
+        for name, permutation in zip("MNK", mma.permutation_mnk, strict=True):
+            _refuse_overlap(name, permutation)
+        layout = cute.make_layout(tile, stride=stride or (tile[1], 1))
+        offset, view = _deal(mma, operand, cute.make_tensor(0, layout))
+        place, _ = _deal(mma, operand, cute.make_identity_tensor(tile))
+        return Partition(
+            layout=str(view),
+            shape=view.shape,
+            stride=view.stride,
+            coords=tuple(cute.idx2crd(index, view.shape) for index in range(cute.size(view))),
+            offset=offset,
+            place=place,
+            tile=tile,
+        )
+
+    return evaluate(read)
+
+
+def _deal(mma: cute.TiledMma, operand: str, tensor: cute.Tensor) -> tuple[Ints, Any]:
+    """Return what `tensor` holds for every (thread, value), and the layout that all threads' views share.
+
+    A view is a start and a layout, so its elements are start + layout(index): one start per thread and one
+    offset per index instead of a call into CuTe for each of the tile's elements.
+    """
+    views = [getattr(mma.get_slice(thread), f"partition_{operand}")(tensor) for thread in range(mma.size)]
+    layout = views[0].layout
+    start = np.array([view.iterator for view in views], dtype=np.int64)
+    step = np.array([layout(index) for index in range(cute.size(layout))], dtype=np.int64)
+    return start[:, None] + step[None, :], layout
+
+
+def _refuse_overlap(name: str, permutation: Any) -> None:
+    """Raise where a permutation given as a layout sends two of its coordinates to one position."""
+    if not isinstance(permutation, cute.Layout):
+        return
+    seen: dict[int, Any] = {}
+    for index in range(cute.size(permutation)):
+        coord, position = cute.idx2crd(index, permutation.shape), permutation(index)
+        if position in seen:
+            raise LayoutError(
+                f"the permutation of {name}, {permutation}, sends coordinates {seen[position]} and {coord} "
+                f"both to position {position}; choose strides that give each coordinate its own position"
+            )
+        seen[position] = coord
