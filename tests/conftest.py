@@ -27,6 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a Hopper GPU; runs only with --gpu")
     config.addinivalue_line("markers", "emulator: about the emulator itself; left out with --gpu")
     os.environ["CUTETUT_BACKEND"] = "gpu" if config.getoption("--gpu") else "emulator"
+    import cutetut  # noqa: F401  sets what CuTe DSL reads from the environment when it is imported
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
