@@ -1,0 +1,213 @@
+"""The sixteen named barriers of a CTA (PTX ISA section 9.7.13.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .errors import IllegalInstruction
+from .memory import threads_of
+from .registry import Selection, Step, opcode, unsupported
+
+if TYPE_CHECKING:
+    from .machine import Machine
+    from .ptx import Instruction
+    from .scheduler import Scheduler
+
+ALL_THREADS = 0  # the count of a barrier without one: every warp of the CTA that has not exited
+
+
+@dataclass
+class _Barrier:
+    """Arrivals of the current phase, in threads; a warp always counts as 32 of them."""
+
+    expected: int
+    arrived: int = 0
+    waiting: list[np.ndarray] = field(default_factory=list)
+    votes: list[np.ndarray] = field(default_factory=list)
+    on_release: Step | None = None
+    instruction: Instruction | None = None
+
+
+class Barriers:
+    """All barriers of the resident CTAs."""
+
+    def __init__(self, machine: Machine, scheduler: Scheduler) -> None:
+        self.machine, self.scheduler = machine, scheduler
+        self.pending: dict[tuple[int, int], _Barrier] = {}
+        self.votes = np.zeros(machine.T, np.bool_)
+
+    def reset(self) -> None:
+        self.pending.clear()
+
+    def arrive(self, sel: Selection, ids: np.ndarray, count: np.ndarray, inst: Instruction, wait: bool) -> None:
+        """Warps arrive at barrier ids; with wait they sleep until the phase is complete."""
+        machine = self.machine
+        threads = threads_of(sel)
+        if wait:
+            self.scheduler.wait(sel, machine.block_after(inst))
+        for cta, number in sorted(set(zip(machine.cta_of[threads].tolist(), ids.tolist(), strict=True))):
+            mine = threads[(machine.cta_of[threads] == cta) & (ids == number)]
+            expected = int(count[np.flatnonzero(threads == mine[0])[0]])
+            self._arrive_cta(cta, number, expected, mine, inst, wait)
+
+    def _arrive_cta(
+        self, cta: int, number: int, expected: int, mine: np.ndarray, inst: Instruction, wait: bool
+    ) -> None:
+        if not 0 <= number < 16:
+            raise IllegalInstruction(f"barrier {number}: a CTA has barriers 0 to 15", threads=mine[:1])
+        if expected % 32:
+            raise IllegalInstruction(
+                f"barrier {number} with a count of {expected}: the count is in threads and must be a multiple of 32",
+                threads=mine[:1],
+            )
+        barrier = self.pending.setdefault((cta, number), _Barrier(expected))
+        if barrier.expected != expected:
+            raise IllegalInstruction(
+                f"barrier {number} is used with a count of {expected} while a phase with a count of "
+                f"{barrier.expected} is pending",
+                threads=mine[:1],
+                hint="every bar.sync and bar.arrive of one phase must name the same number of threads",
+            )
+        barrier.arrived += 32 * len(np.unique(self.machine.warp_of[mine]))
+        barrier.instruction = inst
+        if wait:
+            barrier.waiting.append(mine)
+        self._complete(cta, number)
+
+    def _complete(self, cta: int, number: int) -> None:
+        barrier = self.pending[cta, number]
+        expected = barrier.expected or self._live_threads(cta)
+        if barrier.arrived < expected:
+            return
+        if barrier.arrived > expected:
+            raise IllegalInstruction(
+                f"barrier {number}: {barrier.arrived} threads arrived at a phase that expects {expected}",
+                threads=barrier.waiting[-1][:1] if barrier.waiting else None,
+            )
+        del self.pending[cta, number]
+        if barrier.waiting:
+            threads = np.concatenate(barrier.waiting)
+            self.scheduler.wake(threads)
+            if barrier.on_release is not None:
+                barrier.on_release(threads)
+
+    def _live_threads(self, cta: int) -> int:
+        m = self.machine
+        live = (m.cta_of == cta) & (self.scheduler.status != 3)
+        return 32 * len(np.unique(m.warp_of[live]))
+
+    def recheck(self) -> None:
+        """Warps that exit no longer count for a barrier of the whole CTA."""
+        for cta, number in list(self.pending):
+            barrier = self.pending[cta, number]
+            if barrier.expected == ALL_THREADS and barrier.waiting:
+                self._complete(cta, number)
+
+    def describe_waiting(self, waiting: np.ndarray) -> str:
+        """One line per warp and barrier, for the deadlock report."""
+        lines = []
+        for (cta, number), barrier in sorted(self.pending.items()):
+            if not barrier.waiting:
+                continue
+            threads = np.concatenate(barrier.waiting)
+            expected = barrier.expected or self._live_threads(cta)
+            place = self.scheduler.place(barrier.instruction, int(threads[0]))
+            warps = sorted({int(self.machine.in_cta[t]) // 32 for t in threads.tolist()})
+            lines.append(
+                f"  CTA {place.cta}, warps {warps} wait at barrier {number}: {barrier.arrived} of {expected} "
+                f"threads have arrived ({place.source or 'PTX line ' + str(place.ptx_line)})"
+            )
+        return "\n".join(lines)
+
+
+def _operands(inst: Instruction, machine: Machine, first: int) -> tuple[np.ndarray, np.ndarray]:
+    ids = machine.source(inst.operands[first], np.uint32)
+    if len(inst.operands) > first + 1:
+        return ids, machine.source(inst.operands[first + 1], np.uint32)
+    return ids, machine.constant(ALL_THREADS, np.dtype(np.uint32))
+
+
+@opcode("bar.sync", "bar.cta.sync", "barrier.sync.aligned", "barrier.cta.sync.aligned", unit="barriers",
+        forms="a{, b}", section="9.7.13.1", joins="warp", results=0, ends_block=True)  # fmt: skip
+def decode_bar_sync(inst: Instruction, machine: Machine) -> Step:
+    """Wait for the other threads of the barrier; every thread of a warp must execute it together."""
+    return _sync(inst, machine)
+
+
+@opcode("barrier.sync", "barrier.cta.sync", unit="barriers", forms="a{, b}", section="9.7.13.1",
+        joins="warp", results=0, ends_block=True)  # fmt: skip
+def decode_barrier_sync(inst: Instruction, machine: Machine) -> Step:
+    """The unaligned form: lanes may come one after the other, the warp arrives with the last of them."""
+    return _sync(inst, machine)
+
+
+def _sync(inst: Instruction, machine: Machine) -> Step:
+    ids, count = _operands(inst, machine, 0)
+    following = machine.block_after(inst)
+
+    def step(sel: Selection) -> int | None:
+        scheduler = machine.scheduler
+        if scheduler.common is not None and not count[0] and count.strides == (0,) and not scheduler.barriers.pending:
+            return following  # the whole machine stands here: all barriers complete at once
+        scheduler.barriers.arrive(sel, ids[sel], count[sel], inst, wait=True)
+        return None
+
+    return step
+
+
+@opcode("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive", unit="barriers",
+        forms="{.aligned} a, b", section="9.7.13.1", joins="warp", results=0, ends_block=True)  # fmt: skip
+def decode_bar_arrive(inst: Instruction, machine: Machine) -> Step:
+    """Count as arrived without waiting."""
+    if len(inst.operands) != 2:
+        raise unsupported(inst, "bar.arrive needs a thread count")
+    ids, count = _operands(inst, machine, 0)
+    following = machine.block_after(inst)
+
+    def step(sel: Selection) -> int:
+        machine.scheduler.barriers.arrive(sel, ids[sel], count[sel], inst, wait=False)
+        return following
+
+    return step
+
+
+@opcode("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red", unit="barriers",
+        forms="{.aligned}.popc.u32 / .and.pred / .or.pred  d, a{, b}, p", section="9.7.13.1", joins="warp",
+        ends_block=True)  # fmt: skip
+def decode_bar_red(inst: Instruction, machine: Machine) -> Step:
+    """A barrier that also counts, ands or ors a predicate over its threads."""
+    kind = next((p for p in inst.parts if p in ("popc", "and", "or")), None)
+    if kind is None:
+        raise unsupported(inst)
+    d = machine.target(inst.operands[0], np.uint32 if kind == "popc" else np.bool_)
+    predicate = machine.predicate(inst.operands[-1])
+    ids = machine.source(inst.operands[1], np.uint32)
+    has_count = len(inst.operands) == 4
+    count = (
+        machine.source(inst.operands[2], np.uint32) if has_count else machine.constant(ALL_THREADS, np.dtype(np.uint32))
+    )
+
+    def release(threads: np.ndarray) -> None:
+        votes = machine.scheduler.barriers.votes[threads]
+        d[threads] = votes.sum() if kind == "popc" else votes.all() if kind == "and" else votes.any()
+
+    def step(sel: Selection) -> None:
+        barriers = machine.scheduler.barriers
+        barriers.votes[sel] = predicate(sel)
+        for cta in np.unique(machine.cta_of[sel]).tolist():
+            number = int(ids[threads_of(sel)[0]])
+            barriers.pending.setdefault((cta, number), _Barrier(int(count[threads_of(sel)[0]]))).on_release = release
+        barriers.arrive(sel, ids[sel], count[sel], inst, wait=True)
+
+    return step
+
+
+@opcode("bar.warp.sync", unit="barriers", forms="membermask", section="9.7.13.2", joins=0, results=0,
+        ends_block=True)  # fmt: skip
+def decode_bar_warp_sync(inst: Instruction, machine: Machine) -> Step:
+    """The lanes of the mask meet here; the scheduler has seen to it."""
+    following = machine.block_after(inst)
+    return lambda sel: following

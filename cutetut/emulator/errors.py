@@ -1,0 +1,118 @@
+"""Everything that can go wrong while a kernel is emulated, as typed errors.
+
+Each error says what happened, then where: kernel, CTA, warp, lane, the PTX line and the Python
+line that CuTe DSL compiled it from, and finally what to look at. The unit that detects a fault
+raises it with the threads concerned; the scheduler, which alone knows what was running, adds the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+class EmulatorError(Exception):
+    """A kernel did what the hardware does not allow or does not define."""
+
+    hint = ""
+
+    def __init__(self, what: str, *, threads: np.ndarray | None = None, hint: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.threads = threads  # machine-wide thread numbers, filled in by the unit that raises
+        if hint is not None:
+            self.hint = hint
+        self.place: Place | None = None
+        self.notes: list[str] = []
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.place is not None:
+            lines.append(self.place.describe())
+        lines += self.notes
+        if self.hint:
+            lines.append(f"Look at: {self.hint}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a launch a fault happened."""
+
+    kernel: str
+    cta: tuple[int, int, int] | None
+    warp: int | None
+    lane: int | None
+    thread: tuple[int, int, int] | None
+    ptx_line: int | None
+    ptx_text: str
+    source: str  # "file.py:12" or "notebook cell 5, line 3", empty without line information
+    source_text: str
+
+    def describe(self) -> str:
+        who = f"  kernel {self.kernel}"
+        if self.cta is not None:
+            who += f", CTA {self.cta}"
+        if self.warp is not None:
+            who += f", warp {self.warp}, lane {self.lane} (thread {self.thread})"
+        lines = [who]
+        if self.source:
+            lines.append(f"  {self.source}" + (f":  {self.source_text.strip()}" if self.source_text else ""))
+        if self.ptx_line is not None:
+            lines.append(f"  PTX line {self.ptx_line}:  {self.ptx_text.strip()}")
+        return "\n".join(lines)
+
+
+class PtxSyntaxError(EmulatorError):
+    """The PTX text does not parse."""
+
+
+class UnknownInstruction(EmulatorError):
+    """The emulator has no operation for an instruction or one of its modifiers."""
+
+    hint = "the book's page 'The emulator' lists every instruction that is emulated"
+
+
+class LaunchError(EmulatorError):
+    """The launch itself is impossible: grid, block, cluster or shared memory out of range."""
+
+
+class OutOfBounds(EmulatorError):
+    """An address lies outside every tensor, shared memory or the thread's stack."""
+
+    hint = "the tile's coordinates against the tensor's shape; a ragged edge needs a predicate"
+
+
+class Misaligned(EmulatorError):
+    """An address is not a multiple of the access size."""
+
+    hint = "the alignment promised to from_dlpack(assumed_align=...) and the vector width of the copy"
+
+
+class Uninitialized(EmulatorError):
+    """A register or a byte of shared memory is read before anything wrote it."""
+
+    hint = "a missing fill(), a copy that was predicated off, or a missing barrier between writer and reader"
+
+
+class IllegalInstruction(EmulatorError):
+    """An instruction was executed with operands that the ISA forbids."""
+
+
+class DivergentBarrier(EmulatorError):
+    """A warp-wide or aligned instruction was executed by part of a warp only."""
+
+    hint = "a barrier or shuffle inside an if that only some threads of a warp take"
+
+
+class Deadlock(EmulatorError):
+    """Threads still wait and nothing can wake them."""
+
+
+class BudgetExceeded(EmulatorError):
+    """A warp executed more instructions than the budget allows."""
+
+
+class Trap(EmulatorError):
+    """The kernel executed trap or failed a device-side assertion."""

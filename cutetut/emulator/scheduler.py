@@ -1,0 +1,368 @@
+"""Who runs next.
+
+Every thread has a program counter, a block number.  Each turn takes the warp that has waited
+longest, the lowest block among its threads (so that diverged lanes meet again where the compiler
+joined them), and every other warp that stands at the same block.  Only the scheduler changes who
+is ready; a unit asks it to make threads wait or exit.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TextIO
+
+import numpy as np
+
+from . import units  # noqa: F401  (registers the opcodes)
+from .barriers import Barriers
+from .errors import BudgetExceeded, Deadlock, DivergentBarrier, EmulatorError, LaunchError, Place
+from .machine import Counters, Dim, Launch, Machine
+from .memory import GlobalMemory, threads_of
+from .program import Block, decode, narrow
+from .ptx import Instruction, Module
+from .registry import Selection
+
+READY, WAITING, PARKED, DONE = range(4)
+DEFAULT_BUDGET = 20_000_000
+STARVATION = 4096  # after so many turns a warp's highest block runs, so that spinning lanes cannot starve others
+
+source_name: Callable[[str], str] = os.path.basename  # how error messages call a source file
+
+
+@dataclass(frozen=True)
+class LaunchReport:
+    """What one launch did and how long the emulator took for it (seconds)."""
+
+    kernel: str
+    counters: Counters
+    seconds: float
+
+
+def launch(
+    module: Module,
+    kernel: str,
+    *,
+    grid: Dim,
+    block: Dim,
+    cluster: Dim = (1, 1, 1),
+    dynamic_smem: int = 0,
+    params: list[bytes],
+    memory: GlobalMemory,
+    cooperative: bool = False,
+    out: TextIO | None = None,
+    budget: int | None = None,
+) -> LaunchReport:
+    """Run one kernel to its end.
+
+    grid, block and cluster are (x, y, z); dynamic_smem is in bytes; params holds the raw bytes of
+    each kernel parameter; memory the ranges the kernel may touch; budget the number of vector steps
+    one wave of CTAs may take (CUTETUT_BUDGET, default 20 million).
+
+    Raises a subclass of EmulatorError for anything the hardware forbids or does not define.
+    """
+    started = time.perf_counter()
+    function = module.kernels.get(kernel)
+    if function is None:
+        raise LaunchError(f"the module has no kernel {kernel}")
+    machine = Machine(
+        module, function, Launch(grid, block, cluster, dynamic_smem, tuple(params), cooperative), memory, out
+    )
+    try:
+        scheduler = Scheduler(machine, _budget(budget))
+        with np.errstate(all="ignore"):
+            for first in range(0, len(machine.order), machine.residents):
+                scheduler.run_wave(first)
+    finally:
+        machine.release()
+    return LaunchReport(kernel, machine.counters, time.perf_counter() - started)
+
+
+def _budget(budget: int | None) -> int:
+    if budget is not None:
+        return budget
+    text = os.environ.get("CUTETUT_BUDGET", "")
+    try:
+        return int(float(text)) if text else DEFAULT_BUDGET
+    except ValueError:
+        raise LaunchError(f"CUTETUT_BUDGET={text!r} is not a number of steps") from None
+
+
+class Scheduler:
+    """Runs the waves of one launch on a machine."""
+
+    def __init__(self, machine: Machine, budget: int) -> None:
+        self.machine = machine
+        self.budget = budget
+        machine.scheduler = self
+        self.program = decode(machine)
+        self.warps = machine.T // 32
+        self.pc = np.zeros(machine.T, np.int32)
+        self.status = np.zeros(machine.T, np.uint8)
+        self.last_run = np.zeros(self.warps, np.int64)
+        self.barriers = Barriers(machine, self)
+        self.current: Instruction | None = None
+        self.turn = 0
+
+    # -- one wave -----------------------------------------------------------------------------
+
+    def run_wave(self, first: int) -> None:
+        machine = self.machine
+        machine.load_wave(first)
+        for mark in machine.unwritten_marks.values():
+            mark[:] = False
+        self.pc[:] = 0
+        self.status[:] = np.where(machine.live, READY, DONE)
+        self.last_run[:] = 0
+        self.barriers.reset()
+        self.live = int(machine.live.sum())
+        self.everyone = _compact(np.flatnonzero(machine.live))
+        self.common: int | None = 0  # the block every live thread stands at, None when they differ
+        self.wave_steps = 0
+        while self.live:
+            self.step()
+
+    def step(self) -> None:
+        """Run one block for the threads that stand at it."""
+        if self.common is not None:
+            number, sel = self.common, self.everyone
+        else:
+            number, sel = self._pick()
+        block = self.program.blocks[number]
+        if block.joins is not None and not (self.common is not None and self.live == self.machine.T):
+            sel = self._meet(block, sel)
+            if sel is None:
+                return
+        try:
+            self._execute(block, sel)
+        except EmulatorError as error:
+            self._locate(error, sel)
+            raise
+
+    def _execute(self, block: Block, sel: Selection) -> None:
+        i = -1
+        try:
+            for i, step in enumerate(block.steps):
+                step(sel)
+        except EmulatorError:
+            self.current = block.instructions[min(i, len(block.instructions) - 1)]
+            raise
+        self._count(block, sel)
+        if block.control is None:
+            self.go(sel, block.number + 1) if block.instructions else self.exit(sel)
+            return
+        self.current = block.instructions[-1]
+        guard = block.control_guard
+        if guard is not None:
+            taken = guard(sel)
+            if not taken.all():
+                self.go_where(sel, taken, block)
+                return
+        outcome = block.control(sel)
+        if outcome is not None:
+            self.go(sel, outcome)
+
+    def go_where(self, sel: Selection, taken: np.ndarray, block: Block) -> None:
+        """A guarded control instruction: some threads execute it, the others go on behind it."""
+        following = block.number + 1
+        if not taken.any():
+            self.go(sel, following)
+            return
+        self._spread(sel)
+        self.pc[narrow(sel, ~taken)] = following
+        chosen = narrow(sel, taken)
+        assert block.control is not None
+        outcome = block.control(chosen)
+        if outcome is not None:
+            self.pc[chosen] = outcome
+
+    def go(self, sel: Selection, target: int | np.ndarray) -> None:
+        """Send threads to a block, or each to its own."""
+        if self.common is not None:
+            if isinstance(target, int):
+                self.common = target
+                return
+            self._spread(sel)
+        self.pc[sel] = target
+
+    def _spread(self, sel: Selection) -> None:
+        if self.common is not None:
+            self.pc[self.everyone] = self.common
+            self.common = None
+
+    def _count(self, block: Block, sel: Selection) -> None:
+        n = len(block.instructions)
+        counters = self.machine.counters
+        threads = sel.stop - sel.start if isinstance(sel, slice) else len(sel)
+        counters.steps += n
+        counters.thread_instructions += n * threads
+        counters.warp_instructions += n * (-(-threads // 32))
+        self.wave_steps += n
+        if self.wave_steps > self.budget:
+            self.current = block.instructions[0] if block.instructions else None
+            raise BudgetExceeded(
+                f"the kernel is still running after {self.wave_steps} steps",
+                threads=threads_of(sel)[:1],
+                hint="a loop whose condition never becomes false; CUTETUT_BUDGET=<steps> allows a longer run",
+            )
+
+    def _pick(self) -> tuple[int, Selection]:
+        ready = self.status == READY
+        if not ready.any():
+            self._stuck()
+        self.turn += 1
+        pc = np.where(ready, self.pc, np.iinfo(np.int32).max).reshape(self.warps, 32).min(axis=1)
+        waiting_longest = np.where(pc < np.iinfo(np.int32).max, self.last_run, np.iinfo(np.int64).max)
+        warp = int(waiting_longest.argmin())
+        number = int(pc[warp])
+        if self.turn % STARVATION == 0:
+            lanes = slice(32 * warp, 32 * warp + 32)
+            number = int(self.pc[lanes][ready[lanes]].max())
+            chosen = ready & (self.pc == number) & (self.machine.warp_of == warp)
+        else:
+            chosen = ready & (self.pc == number) & np.repeat(pc == number, 32)
+        threads = np.flatnonzero(chosen)
+        self.last_run[self.machine.warp_of[threads]] = self.turn
+        if len(threads) == self.live:
+            self.common = number
+            return number, self.everyone
+        return number, _compact(threads)
+
+    # -- warp-wide instructions ---------------------------------------------------------------
+
+    def _meet(self, block: Block, sel: Selection) -> Selection | None:
+        """Let a warp-wide instruction run only for warps whose member lanes have all arrived."""
+        assert block.joins is not None
+        here = np.zeros(self.machine.T, np.bool_)
+        here[sel] = True
+        self._spread(sel)
+        parked = (self.status == PARKED) & (self.pc == block.number)
+        warp_here = np.repeat(here.reshape(self.warps, 32).any(axis=1), 32)
+        here |= parked & warp_here
+        threads = np.flatnonzero(here)
+        bits = np.uint32(1) << self.machine.lane
+        present = np.where(here, bits, 0).astype(np.uint32).reshape(self.warps, 32).sum(axis=1, dtype=np.uint32)
+        live = np.where(self.status != DONE, bits, 0).astype(np.uint32).reshape(self.warps, 32)
+        alive = live.sum(axis=1, dtype=np.uint32)
+        warp = self.machine.warp_of[threads]
+        needed = block.joins(threads) & alive[warp]
+        complete = (needed & ~present[warp]) == 0
+        self.status[threads[complete]] = READY
+        self.status[threads[~complete]] = PARKED
+        if not complete.any():
+            return None
+        return _compact(threads[complete])
+
+    # -- what units ask for -------------------------------------------------------------------
+
+    def exit(self, sel: Selection) -> None:
+        """Threads that are done."""
+        self._spread(sel)
+        self.status[sel] = DONE
+        self.live -= sel.stop - sel.start if isinstance(sel, slice) else len(sel)
+        self.everyone = _compact(np.flatnonzero(self.status != DONE))
+        self.barriers.recheck()
+
+    def wait(self, sel: Selection, following: int) -> None:
+        """Put threads to sleep; they go on at a block when something wakes them."""
+        self._spread(sel)
+        self.pc[sel] = following
+        self.status[sel] = WAITING
+
+    def wake(self, threads: np.ndarray) -> None:
+        self.status[threads] = READY
+
+    # -- what went wrong ----------------------------------------------------------------------
+
+    def _stuck(self) -> None:
+        parked = np.flatnonzero(self.status == PARKED)
+        error: EmulatorError
+        if len(parked):
+            first = int(parked[0])
+            block = self.program.blocks[int(self.pc[first])]
+            self.current = block.instructions[0]
+            warp = first // 32
+            lanes = (parked[parked // 32 == warp] % 32).tolist()
+            error = DivergentBarrier(
+                f"{self.current.opcode} needs all its lanes together, but only lanes {_ranges(lanes)} of the warp "
+                f"reached it; {self._where_are_the_others(warp)}",
+                threads=parked[:1],
+            )
+        else:
+            waiting = np.flatnonzero(self.status == WAITING)
+            self.current = None
+            error = Deadlock(
+                "every thread that is left waits, and nothing can wake it:\n" + self.barriers.describe_waiting(waiting),
+                hint="a barrier that not all of its threads reach, or a wrong thread count",
+            )
+        self._locate(error, slice(0, 0))
+        raise error
+
+    def _where_are_the_others(self, warp: int) -> str:
+        lanes = np.arange(32 * warp, 32 * warp + 32)
+        texts = []
+        waiting = lanes[self.status[lanes] == WAITING]
+        if len(waiting):
+            texts.append(f"lanes {_ranges((waiting % 32).tolist())} wait at a barrier")
+        parked = lanes[self.status[lanes] == PARKED]
+        for number in np.unique(self.pc[parked]).tolist()[1:]:
+            inst = self.program.blocks[number].instructions[0]
+            at = (parked[self.pc[parked] == number] % 32).tolist()
+            texts.append(f"lanes {_ranges(at)} stand at {inst.opcode} (PTX line {inst.line})")
+        return "; ".join(texts) or "the others have exited"
+
+    def _locate(self, error: EmulatorError, sel: Selection) -> None:
+        if error.place is not None:
+            return
+        inst = self.current
+        thread = None
+        if error.threads is not None and len(error.threads):
+            thread = int(error.threads[0])
+        elif not isinstance(error, Deadlock) and len(candidates := threads_of(sel)):
+            thread = int(candidates[0])
+        error.place = self.place(inst, thread)
+        if error.threads is not None and len(error.threads) > 1:
+            error.notes.append(f"  {len(error.threads)} threads at once do this; the first is named")
+        written = self.machine.memory.written_labels()
+        if written:
+            error.notes.append("  already written to, so not to be trusted: " + ", ".join(written))
+
+    def place(self, inst: Instruction | None, thread: int | None) -> Place:
+        """Describe an instruction and a thread."""
+        m = self.machine
+        cta = warp = lane = tid = None
+        if thread is not None:
+            cta = tuple(int(v) for v in m.cta_ids[m.cta_of[thread]])
+            number = int(m.in_cta[thread])
+            warp, lane = number // 32, number % 32
+            x, y, _ = m.launch.block
+            tid = (number % x, number // x % y, number // (x * y))
+        source, text = "", ""
+        if inst is not None and inst.loc is not None:
+            source = f"{source_name(inst.loc.file)}:{inst.loc.line}"
+            text = linecache.getline(inst.loc.file, inst.loc.line)
+        return Place(
+            m.kernel.name, cta, warp, lane, tid,  # type: ignore[arg-type]
+            inst.line if inst else None, inst.text if inst else "", source, text,
+        )  # fmt: skip
+
+
+def _compact(threads: np.ndarray) -> Selection:
+    """A slice where the threads are consecutive: slicing a row is far cheaper than indexing it."""
+    if len(threads) and threads[-1] - threads[0] + 1 == len(threads):
+        return slice(int(threads[0]), int(threads[-1]) + 1)
+    return threads
+
+
+def _ranges(numbers: list[int]) -> str:
+    """[0, 1, 2, 5] as "0-2, 5"."""
+    parts: list[list[int]] = []
+    for n in numbers:
+        if parts and n == parts[-1][1] + 1:
+            parts[-1][1] = n
+        else:
+            parts.append([n, n])
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts)

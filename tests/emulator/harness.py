@@ -1,0 +1,71 @@
+"""Run a few lines of PTX on the emulator: registers are loaded from and stored to numpy arrays."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+
+from cutetut.emulator import ptx, scheduler
+from cutetut.emulator.memory import GlobalMemory
+
+HEADER = ".version 8.8\n.target sm_90a\n.address_size 64\n"
+
+
+def kernel(body: str, params: int = 1, header: str = "", name: str = "k") -> str:
+    """PTX of a kernel with `params` 64-bit parameters p0, p1, ... and declared %r, %rd, %f, %h, %p registers."""
+    declared = ", ".join(f".param .b64 p{i}" for i in range(params))
+    registers = (
+        ".reg .pred %p<32>; .reg .b16 %h<64>; .reg .b32 %r<128>; .reg .b64 %rd<64>; .reg .f32 %f<64>; .reg .f64 %fd<32>;"
+    )
+    return f"{HEADER}{header}\n.visible .entry {name}({declared}) {{\n{registers}\n{body}\nret;\n}}\n"
+
+
+def run(
+    text: str,
+    *arrays: np.ndarray,
+    grid: tuple[int, int, int] = (1, 1, 1),
+    block: tuple[int, int, int] = (32, 1, 1),
+    **options: object,
+) -> str:
+    """Launch the only kernel of a PTX text with the addresses of arrays as parameters; returns what it printed."""
+    module = ptx.parse(text)
+    memory = GlobalMemory()
+    for i, array in enumerate(arrays):
+        memory.add(array.ctypes.data, array.nbytes, f"p{i}")
+    out = io.StringIO()
+    scheduler.launch(
+        module,
+        next(iter(module.kernels)),
+        grid=grid,
+        block=block,
+        params=[int(a.ctypes.data).to_bytes(8, "little") for a in arrays],
+        memory=memory,
+        out=out,
+        **options,  # type: ignore[arg-type]
+    )
+    return out.getvalue()
+
+
+def elementwise(lines: str, inputs: list[tuple[np.ndarray, str]], out: np.dtype | type, result: str) -> np.ndarray:
+    """Run lines once per thread: each input (array, register) is loaded, `result` is stored and returned.
+
+    All arrays have the same length n <= 1024; types follow from itemsize.
+    """
+    n = len(inputs[0][0])
+    dest = np.zeros(n, out)
+    body = ["mov.u32 %r127, %tid.x;"]
+    for i, (array, register) in enumerate(inputs):
+        size = array.dtype.itemsize
+        kind = {1: "u8", 2: "b16", 4: "b32", 8: "b64"}[size]
+        body += [f"ld.param.b64 %rd60, [p{i}];", f"mad.wide.u32 %rd61, %r127, {size}, %rd60;", f"ld.global.{kind} {register}, [%rd61];"]
+    body.append(lines)
+    size = dest.dtype.itemsize
+    kind = {1: "u8", 2: "b16", 4: "b32", 8: "b64"}[size]
+    body += [
+        f"ld.param.b64 %rd60, [p{len(inputs)}];",
+        f"mad.wide.u32 %rd61, %r127, {size}, %rd60;",
+        f"st.global.{kind} [%rd61], {result};",
+    ]
+    run(kernel("\n".join(body), len(inputs) + 1), *[a for a, _ in inputs], dest, block=(n, 1, 1))
+    return dest
