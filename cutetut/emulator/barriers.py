@@ -190,7 +190,7 @@ def decode_bar_red(inst: Instruction, machine: Machine) -> Step:
         machine.source(inst.operands[2], np.uint32) if has_count else machine.constant(ALL_THREADS, np.dtype(np.uint32))
     )
 
-    def release(threads: np.ndarray) -> None:
+    def release(threads: Selection) -> None:
         votes = machine.scheduler.barriers.votes[threads]
         d[threads] = votes.sum() if kind == "popc" else votes.all() if kind == "and" else votes.any()
 

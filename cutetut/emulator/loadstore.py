@@ -26,7 +26,17 @@ class Space(Protocol):
     def locate(self, address: np.ndarray, nbytes: int, sel: Selection, store: bool) -> np.ndarray: ...
 
 
-SPACES = {"global", "shared", "local", "param", "const", "shared::cta", "shared::cluster", "param::entry", "param::func"}
+SPACES = {
+    "global",
+    "shared",
+    "local",
+    "param",
+    "const",
+    "shared::cta",
+    "shared::cluster",
+    "param::entry",
+    "param::func",
+}
 ORDER = {"weak", "relaxed", "acquire", "release", "volatile", "mmio", "cta", "cluster", "gpu", "sys"}
 CACHE = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"}
 VECTOR = {"v2": 2, "v4": 4, "v8": 8}
@@ -140,16 +150,16 @@ def _is_kernel_param(machine: Machine, where: Address) -> bool:
     return isinstance(where.base, Symbol) and where.base.name in {p.name for p in machine.kernel.params}
 
 
-def _load_kernel_param(
-    inst: Instruction, machine: Machine, access: Access, items: tuple[Operand, ...]
-) -> Step:
+def _load_kernel_param(inst: Instruction, machine: Machine, access: Access, items: tuple[Operand, ...]) -> Step:
     """A kernel parameter is the same for all threads, so its value is known when decoding."""
     assert isinstance(access.where.base, Symbol)
     start = machine.symbols[access.where.base.name] + access.where.offset
     if not machine.param_base <= start or start + access.total > machine.param_base + machine.param_bytes:
         raise unsupported(inst, "the load reaches past the kernel's parameters")
     writers = [_writer(machine, item, access) for item in items]
-    values = [HOST[access.nbytes][index(np.array([start + i * access.nbytes]), access.nbytes)] for i in range(len(items))]
+    values = [
+        HOST[access.nbytes][index(np.array([start + i * access.nbytes]), access.nbytes)] for i in range(len(items))
+    ]
 
     def step(sel: Selection) -> None:
         for write, value in zip(writers, values, strict=True):

@@ -134,12 +134,16 @@ class Machine:
         launch, kernel = self.launch, self.kernel
         threads = int(np.prod(launch.block))
         if min(launch.grid) < 1 or min(launch.block) < 1 or min(launch.cluster) < 1:
-            raise LaunchError(f"grid {launch.grid}, block {launch.block}, cluster {launch.cluster}: all must be positive")
+            raise LaunchError(
+                f"grid {launch.grid}, block {launch.block}, cluster {launch.cluster}: all must be positive"
+            )
         if threads > 1024:
             raise LaunchError(f"a block of {threads} threads; the limit is 1024")
         required = kernel.directives.get("reqntid")
         if required and tuple(required) + (1,) * (3 - len(required)) != launch.block:
-            raise LaunchError(f"kernel {kernel.name} was compiled for a block of {required}, launched with {launch.block}")
+            raise LaunchError(
+                f"kernel {kernel.name} was compiled for a block of {required}, launched with {launch.block}"
+            )
         if any(g % c for g, c in zip(launch.grid, launch.cluster, strict=True)):
             raise LaunchError(f"grid {launch.grid} is not a multiple of the cluster {launch.cluster}")
         if len(launch.params) != len(kernel.params):
@@ -400,7 +404,13 @@ def _fill_specials(m: Machine, ctas: int) -> None:
     below = (np.uint64(1) << m.lane.astype(np.uint64)) - np.uint64(1)
     own = np.uint64(1) << m.lane.astype(np.uint64)
     full = np.uint64(0xFFFFFFFF)
-    for name, mask in (("eq", own), ("lt", below), ("le", below | own), ("gt", full ^ (below | own)), ("ge", full ^ below)):
+    for name, mask in (
+        ("eq", own),
+        ("lt", below),
+        ("le", below | own),
+        ("gt", full ^ (below | own)),
+        ("ge", full ^ below),
+    ):
         s[f"%lanemask_{name}"][:] = mask.astype(np.uint32)
     s["%cluster_ctarank"][:] = m.cta_of % cluster_size
     s["%cluster_nctarank"][:] = cluster_size

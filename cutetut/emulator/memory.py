@@ -40,7 +40,7 @@ class _AddressSpace:
 
 
 HOST: dict[int, np.ndarray] = {
-    n: np.asarray(_AddressSpace(t))  # type: ignore[call-overload]
+    n: np.asarray(_AddressSpace(t))
     for n, t in ((1, np.uint8), (2, np.uint16), (4, np.uint32), (8, np.uint64))
 }
 SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4, 32: 5}
@@ -149,9 +149,7 @@ class GlobalMemory:
         self.recent = found
         return found
 
-    def _out_of_bounds(
-        self, value: int, nbytes: int, address: np.ndarray, sel: Selection, store: bool
-    ) -> OutOfBounds:
+    def _out_of_bounds(self, value: int, nbytes: int, address: np.ndarray, sel: Selection, store: bool) -> OutOfBounds:
         bad = threads_of(sel)[address == value]
         verb = "store of" if store else "load of"
         what = f"{verb} {nbytes} bytes at global address {value:#x}, outside every tensor of this launch"
@@ -228,8 +226,7 @@ class SharedMemory:
 
 
 _ALL_WRITTEN = {
-    n: np.frombuffer(b"\x01" * n, t)[0]
-    for n, t in ((1, np.uint8), (2, np.uint16), (4, np.uint32), (8, np.uint64))
+    n: np.frombuffer(b"\x01" * n, t)[0] for n, t in ((1, np.uint8), (2, np.uint16), (4, np.uint32), (8, np.uint64))
 }
 
 
@@ -275,7 +272,7 @@ class GenericMemory:
             (neither, self.memory, 0),
         ):
             if mask.any():
-                host[mask] = space.locate(address[mask] - window, nbytes, threads[mask], store)  # type: ignore[attr-defined]
+                host[mask] = space.locate(address[mask] - window, nbytes, threads[mask], store)
         return host
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from .machine import Machine
     from .ptx import Instruction
 
-_CONVERSION = re.compile(r"%(?P<flags>[-+ #0]*)(?P<width>\d+|\*)?(?:\.(?P<precision>\d+|\*))?(?P<length>hh|h|ll|l|j|z|t)?(?P<kind>[diouxXeEfFgGaAcsp%])")
+_CONVERSION = re.compile(
+    r"%(?P<flags>[-+ #0]*)(?P<width>\d+|\*)?(?:\.(?P<precision>\d+|\*))?(?P<length>hh|h|ll|l|j|z|t)?(?P<kind>[diouxXeEfFgGaAcsp%])"
+)
 _INTEGER = {"d": "d", "i": "d", "u": "d", "o": "o", "x": "x", "X": "X"}
 
 
@@ -51,7 +53,9 @@ def decode_assertfail(inst: Instruction, machine: Machine, groups: list[Group]) 
         one = np.array([thread])
         text, where, what = (_c_string(machine, int(get(one)[0]), thread) for get in (message, file, function))
         raise Trap(
-            f"assertion failed: {text} ({where}:{int(line(one)[0])}, {what})", threads=threads_of(sel), hint="the assertion"
+            f"assertion failed: {text} ({where}:{int(line(one)[0])}, {what})",
+            threads=threads_of(sel),
+            hint="the assertion",
         )
 
     return step

@@ -183,9 +183,7 @@ def _unwritten_registers(machine: Machine, program: Program, entries: list[Opcod
         tracked |= found
 
 
-def _possibly_unwritten(
-    machine: Machine, program: Program, entries: list[Opcode], tracked: set[str]
-) -> set[str]:
+def _possibly_unwritten(machine: Machine, program: Program, entries: list[Opcode], tracked: set[str]) -> set[str]:
     bit = {name: 1 << i for i, name in enumerate(machine.registers)}
     everything = (1 << len(bit)) - 1
     blocks = program.blocks

@@ -276,9 +276,7 @@ class _Parser:
         return Variable(match["name"], match["space"], match["type"], count * element,
                         int(align[1]) if align else element, init, pointers, extern)  # fmt: skip
 
-    def initial_value(
-        self, text: str | None, element: int
-    ) -> tuple[bytes | None, tuple[tuple[int, str, int], ...]]:
+    def initial_value(self, text: str | None, element: int) -> tuple[bytes | None, tuple[tuple[int, str, int], ...]]:
         if text is None:
             return None, ()
         data, pointers = bytearray(), []
@@ -287,7 +285,7 @@ class _Parser:
             if re.match(r"[$%A-Za-z_]", item):  # an address: name, generic(name), name+8
                 name = re.sub(r"^generic\((.*)\)", r"\1", item)
                 base, _, plus = name.partition("+")
-                pointers.append((len(data), base.strip(), int(plus or 0, 0)))
+                pointers.append((len(data), base.strip(), int(plus or "0", 0)))
                 data += bytes(element)
                 continue
             literal = _literal(item)

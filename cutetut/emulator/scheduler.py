@@ -133,9 +133,10 @@ class Scheduler:
             number, sel = self._pick()
         block = self.program.blocks[number]
         if block.joins is not None and not (self.common is not None and self.live == self.machine.T):
-            sel = self._meet(block, sel)
-            if sel is None:
+            together = self._meet(block, sel)
+            if together is None:
                 return
+            sel = together
         try:
             self._execute(block, sel)
         except EmulatorError as error:

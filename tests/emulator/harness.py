@@ -15,9 +15,7 @@ HEADER = ".version 8.8\n.target sm_90a\n.address_size 64\n"
 def kernel(body: str, params: int = 1, header: str = "", name: str = "k") -> str:
     """PTX of a kernel with `params` 64-bit parameters p0, p1, ... and declared %r, %rd, %f, %h, %p registers."""
     declared = ", ".join(f".param .b64 p{i}" for i in range(params))
-    registers = (
-        ".reg .pred %p<32>; .reg .b16 %h<64>; .reg .b32 %r<128>; .reg .b64 %rd<64>; .reg .f32 %f<64>; .reg .f64 %fd<32>;"
-    )
+    registers = ".reg .pred %p<32>; .reg .b16 %h<64>; .reg .b32 %r<128>; .reg .b64 %rd<64>; .reg .f32 %f<64>; .reg .f64 %fd<32>;"
     return f"{HEADER}{header}\n.visible .entry {name}({declared}) {{\n{registers}\n{body}\nret;\n}}\n"
 
 
@@ -58,7 +56,11 @@ def elementwise(lines: str, inputs: list[tuple[np.ndarray, str]], out: np.dtype 
     for i, (array, register) in enumerate(inputs):
         size = array.dtype.itemsize
         kind = {1: "u8", 2: "b16", 4: "b32", 8: "b64"}[size]
-        body += [f"ld.param.b64 %rd60, [p{i}];", f"mad.wide.u32 %rd61, %r127, {size}, %rd60;", f"ld.global.{kind} {register}, [%rd61];"]
+        body += [
+            f"ld.param.b64 %rd60, [p{i}];",
+            f"mad.wide.u32 %rd61, %r127, {size}, %rd60;",
+            f"ld.global.{kind} {register}, [%rd61];",
+        ]
     body.append(lines)
     size = dest.dtype.itemsize
     kind = {1: "u8", 2: "b16", 4: "b32", 8: "b64"}[size]
