@@ -40,8 +40,7 @@ class _AddressSpace:
 
 
 HOST: dict[int, np.ndarray] = {
-    n: np.asarray(_AddressSpace(t))
-    for n, t in ((1, np.uint8), (2, np.uint16), (4, np.uint32), (8, np.uint64))
+    n: np.asarray(_AddressSpace(t)) for n, t in ((1, np.uint8), (2, np.uint16), (4, np.uint32), (8, np.uint64))
 }
 SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4, 32: 5}
 

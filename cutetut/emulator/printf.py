@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from .ptx import Instruction
 
 _CONVERSION = re.compile(
-    r"%(?P<flags>[-+ #0]*)(?P<width>\d+|\*)?(?:\.(?P<precision>\d+|\*))?(?P<length>hh|h|ll|l|j|z|t)?(?P<kind>[diouxXeEfFgGaAcsp%])"
+    r"%(?P<flags>[-+ #0]*)(?P<width>\d+|\*)?(?:\.(?P<precision>\d+|\*))?"
+    r"(?P<length>hh|h|ll|l|j|z|t)?(?P<kind>[diouxXeEfFgGaAcsp%])"
 )
 _INTEGER = {"d": "d", "i": "d", "u": "d", "o": "o", "x": "x", "X": "X"}
 
@@ -46,7 +47,9 @@ def decode_vprintf(inst: Instruction, machine: Machine, groups: list[Group]) -> 
 
 def decode_assertfail(inst: Instruction, machine: Machine, groups: list[Group]) -> Step:
     """A device-side assertion failed: message, file, line and function are in the arguments."""
-    message, file, line, function = (_param_value(machine, a, size) for a, size in zip(groups[-1].items, (8, 8, 4, 8)))
+    message, file, line, function = (
+        _param_value(machine, a, size) for a, size in zip(groups[-1].items, (8, 8, 4, 8), strict=False)
+    )
 
     def step(sel: Selection) -> None:
         thread = int(threads_of(sel)[0])

@@ -214,9 +214,9 @@ class _Parser:
         self.pos = 0
         self.line = 1
         self.line_pos = 0
-        self.files: dict[int, str] = dict(
-            (int(n), name) for n, name in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.M)
-        )
+        self.files: dict[int, str] = {
+            int(n): name for n, name in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.M)
+        }
         self.result = Module()
 
     def error(self, what: str) -> PtxSyntaxError:

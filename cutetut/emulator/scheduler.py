@@ -144,12 +144,13 @@ class Scheduler:
             raise
 
     def _execute(self, block: Block, sel: Selection) -> None:
-        i = -1
+        done = 0
         try:
-            for i, step in enumerate(block.steps):
+            for step in block.steps:
                 step(sel)
+                done += 1
         except EmulatorError:
-            self.current = block.instructions[min(i, len(block.instructions) - 1)]
+            self.current = block.instructions[done]
             raise
         self._count(block, sel)
         if block.control is None:
