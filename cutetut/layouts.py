@@ -21,7 +21,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 class LayoutError(ValueError):
-    """A layout that cannot be evaluated or that maps two places to one; the message names them."""
+    """A layout that cannot be evaluated, or that deals out a tile wrongly; the message says where."""
 
 
 def evaluate(build: Callable[..., T], *args: Any) -> T:
@@ -55,9 +55,7 @@ def offsets(build: Callable[[], Any]) -> Ints:
     def read() -> Ints:
         layout = build()
         if not cute.is_static(layout):
-            raise LayoutError(
-                f"{layout} has run-time parts; only a static layout has offsets here"
-            )
+            raise LayoutError(f"{layout} has run-time parts; only a static layout has offsets here")
         sizes = tuple(cute.size(layout, mode=[mode]) for mode in range(cute.rank(layout)))
         flat = [layout(index) for index in range(cute.size(layout))]
         return np.array(flat, dtype=np.int64).reshape(sizes, order="F")
@@ -134,8 +132,8 @@ def partition(
     """Return how the TiledMma that `make_mma` makes deals `tile:stride` to its threads as operand A, B or C.
 
     tile: (M, N) for C, (M, K) for A, (N, K) for B; stride: row-major where left out.
-    Raises LayoutError for another operand, and for a permutation that sends two coordinates to one position
-    (CuTe DSL 4.8.1 ends the process on most of those).
+    Raises LayoutError for another operand, and for a permutation with modes that overlap, on which CuTe DSL
+    4.8.1 would end the process.
     """
     if operand not in ("A", "B", "C"):
         raise LayoutError(f"operand is {operand!r}; a TiledMma partitions 'A', 'B' and 'C'")
@@ -174,15 +172,20 @@ def _deal(mma: cute.TiledMma, operand: str, tensor: cute.Tensor) -> tuple[Ints, 
 
 
 def _refuse_overlap(name: str, permutation: Any) -> None:
-    """Raise where a permutation given as a layout sends two of its coordinates to one position."""
+    """Raise for a permutation whose modes, taken by growing stride, reach into one another.
+
+    `logical_divide` needs the complement, which CuTe builds by dividing each stride by the reach of the modes
+    before it: where that gives zero, CuTe DSL 4.8.1 divides by zero and ends the process.
+    """
     if not isinstance(permutation, cute.Layout):
         return
-    seen: dict[int, Any] = {}
-    for index in range(cute.size(permutation)):
-        coord, position = cute.idx2crd(index, permutation.shape), permutation(index)
-        if position in seen:
+    flat = cute.flatten(permutation)
+    shapes, strides = (leaf if isinstance(leaf, tuple) else (leaf,) for leaf in (flat.shape, flat.stride))
+    reach = 1
+    for stride, shape in sorted((d, s) for s, d in zip(shapes, strides, strict=True) if s > 1 and d > 0):
+        if stride < reach:
             raise LayoutError(
-                f"the permutation of {name}, {permutation}, sends coordinates {seen[position]} and {coord} "
-                f"both to position {position}; choose strides that give each coordinate its own position"
+                f"the permutation of {name}, {permutation}, has a mode of stride {stride} inside a mode that "
+                f"reaches {reach} positions; choose strides that keep the modes apart"
             )
-        seen[position] = coord
+        reach = shape * stride

@@ -16,25 +16,19 @@ from cutetut.widgets import ThreadMap
 Permutation = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def fma_grid(
-    permutation: Permutation | None, atoms: Any = ((16, 16, 1), (16, 1, 0))
-) -> Callable[[], cute.TiledMma]:
+def fma_grid(permutation: Permutation | None, atoms: Any = ((16, 16, 1), (16, 1, 0))) -> Callable[[], cute.TiledMma]:
     """Return a builder of 256 scalar FMA atoms, dealt by `permutation` in M and in N."""
 
     def make() -> cute.TiledMma:
         perm = None if permutation is None else cute.make_layout(permutation[0], stride=permutation[1])
         grid = cute.make_layout(atoms[0], stride=atoms[1])
-        return cute.make_tiled_mma(
-            cute.nvgpu.MmaUniversalOp(cutlass.Float32), grid, permutation_mnk=(perm, perm, None)
-        )
+        return cute.make_tiled_mma(cute.nvgpu.MmaUniversalOp(cutlass.Float32), grid, permutation_mnk=(perm, perm, None))
 
     return make
 
 
 def tensor_core() -> cute.TiledMma:
-    return cute.make_tiled_mma(
-        cute.nvgpu.warp.MmaF16BF16Op(cutlass.Float16, cutlass.Float32, (16, 8, 16)), (2, 2, 1)
-    )
+    return cute.make_tiled_mma(cute.nvgpu.warp.MmaF16BF16Op(cutlass.Float16, cutlass.Float32, (16, 8, 16)), (2, 2, 1))
 
 
 def test_text_is_what_cute_prints() -> None:
@@ -59,7 +53,7 @@ def test_offsets_refuse_a_run_time_layout() -> None:
 def test_evaluate_hands_out_the_result_and_passes_exceptions() -> None:
     assert layouts.evaluate(lambda n: cute.size(cute.make_layout((n, 3))), 4) == 12
     with pytest.raises(KeyError, match="mine"):
-        layouts.evaluate(lambda: {}["mine"])
+        layouts.evaluate(dict[str, int]().__getitem__, "mine")
 
 
 @pytest.mark.parametrize(
@@ -114,9 +108,18 @@ def test_tables_feed_the_picker() -> None:
     assert ThreadMap(**tables).find(0, 46) == (66, 65)
 
 
-def test_an_overlapping_permutation_is_refused_by_name() -> None:
-    with pytest.raises(layouts.LayoutError, match=r"\(16,4\):\(2,1\).*\(1, 0\) and \(0, 2\).*position 2"):
-        layouts.partition(fma_grid(((16, 4), (2, 1))), (128, 128))
+@pytest.mark.parametrize(
+    "permutation", [((16, 4), (2, 1)), ((16, 8), (4, 1)), ((16, 4), (1, 1)), ((2, 2, 4), (1, 5, 1))]
+)
+def test_an_overlapping_permutation_is_refused_by_name(permutation: Permutation) -> None:
+    with pytest.raises(layouts.LayoutError, match=r"the permutation of M, .* keep the modes apart"):
+        layouts.partition(fma_grid(permutation), (128, 128))
+
+
+@pytest.mark.parametrize("permutation", [((64,), (2,)), ((8, 8), (8, 1)), ((4, 16), (1, 4)), ((2, 8), (32, 2))])
+def test_an_unusual_permutation_still_deals_each_element_once(permutation: Permutation) -> None:
+    dealt = layouts.partition(fma_grid(permutation), (128, 128))
+    assert (dealt.claims() == 1).all() and dealt.outside() == 0
 
 
 def test_a_permutation_that_overshoots_the_tile_is_no_ownership_map() -> None:
