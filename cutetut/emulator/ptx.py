@@ -334,6 +334,9 @@ class _Body:
         self.parser = parser
         self.function = function
         self.scopes: list[dict[str, Register]] = [{}]
+        self.scope_path: tuple[int, ...] = (0,)  # labels of inline assembly belong to their braces
+        self.scope_count = 1
+        self.branches: list[tuple[Instruction, tuple[int, ...]]] = []
         self.loc: Location | None = None
         self.operand_cache: dict[str, tuple[Operand, ...]] = {}
 
@@ -344,12 +347,16 @@ class _Body:
             if char == "{":
                 p.pos += 1
                 self.scopes.append({})
+                self.scope_path = (*self.scope_path, self.scope_count)
+                self.scope_count += 1
                 self.operand_cache = {}
             elif char == "}":
                 p.pos += 1
                 self.scopes.pop()
+                self.scope_path = self.scope_path[:-1]
                 self.operand_cache = {}
                 if not self.scopes:
+                    self.resolve_branches()
                     return
             elif char == ";":
                 p.pos += 1
@@ -378,7 +385,7 @@ class _Body:
             targets = match[0][len(".branchtargets") : -1].split(",")
             self.function.branch_targets[name] = tuple(t.strip() for t in targets)
         else:
-            self.function.labels[name] = len(self.function.body)
+            self.function.labels[_scoped(name, self.scope_path)] = len(self.function.body)
 
     def statement(self, text: str) -> None:
         if text.startswith(".reg"):
@@ -432,7 +439,29 @@ class _Body:
             operands = _Operands(self, tail).parse()
             self.operand_cache[tail] = operands
         body = self.function.body
-        body.append(Instruction(opcode[0], operands, guard, negated, self.parser.line, text, self.loc, len(body)))
+        inst = Instruction(opcode[0], operands, guard, negated, self.parser.line, text, self.loc, len(body))
+        body.append(inst)
+        if inst.parts[0] == "bra":
+            self.branches.append((inst, self.scope_path))
+
+    def resolve_branches(self) -> None:
+        """Point each branch at the innermost label of that name it can see."""
+        for inst, path in self.branches:
+            target = inst.operands[0]
+            if not isinstance(target, Symbol):
+                raise self.parser.error(f"a branch needs a label: {inst.text!r}")
+            for depth in range(len(path), 0, -1):
+                name = _scoped(target.name, path[:depth])
+                if name in self.function.labels:
+                    inst.operands = (Symbol(name),)
+                    break
+            else:
+                raise self.parser.error(f"no label {target.name} for {inst.text!r}")
+
+
+def _scoped(name: str, path: tuple[int, ...]) -> str:
+    """The unique name of a label that is declared in a scope."""
+    return name if len(path) == 1 else f"{name}@{path[-1]}"
 
 
 _TOKEN = re.compile(
