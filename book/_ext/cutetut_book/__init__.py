@@ -4,11 +4,11 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from . import generated, offline, provenance
+from . import generated, offline, provenance, still
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register every part of the extension; each can be read on its own."""
-    for part in (offline, provenance, generated):
+    for part in (offline, provenance, still, generated):
         part.setup(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

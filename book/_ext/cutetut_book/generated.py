@@ -7,6 +7,7 @@ that is missing, empty or of another shape is an error of the build, never a pag
 import importlib
 import inspect
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class EmulatedInstructions(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         try:
-            importlib.import_module("cutetut.emulator")
+            importlib.import_module("cutetut.emulator.units")  # importing the units fills the table
             ops = importlib.import_module("cutetut.emulator.registry").OPS
             units = instructions_by_unit(ops)
         except (ImportError, AttributeError, BadData) as error:
@@ -78,4 +79,5 @@ class EmulatedInstructions(SphinxDirective):
 
 
 def setup(app: Sphinx) -> None:
+    sys.path.insert(0, str(ROOT))  # the list is of this checkout's emulator, whichever one is installed
     app.add_directive("emulated-instructions", EmulatedInstructions)

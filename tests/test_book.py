@@ -1,0 +1,92 @@
+"""The book builds without a warning, its links lead somewhere, and its pages load nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from tests.book_build import ROOT, built, notebooks, toc_files
+from tests.book_html import Page, broken_links, css_addresses, is_remote
+
+WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
+
+
+@pytest.fixture(scope="module")
+def book() -> Path:
+    return built()
+
+
+@pytest.fixture(scope="module")
+def pages(book: Path) -> dict[Path, Page]:
+    return {path: Page(path) for path in sorted(book.rglob("*.html")) if "_static" not in path.parts}
+
+
+def test_every_notebook_is_in_the_toc_once() -> None:
+    on_disk = sorted(f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb"))
+    assert sorted(notebooks()) == on_disk
+
+
+def test_every_file_of_the_toc_is_a_page(book: Path) -> None:
+    missing = [name for name in toc_files() if not (book / f"{name}.html").is_file()]
+    assert missing == []
+
+
+def test_links_resolve(pages: dict[Path, Page]) -> None:
+    broken = {str(page.path): found for page in pages.values() if (found := broken_links(page, pages))}
+    assert broken == {}
+
+
+def test_pages_load_nothing_remote(book: Path, pages: dict[Path, Page]) -> None:
+    remote = {str(page.path): found for page in pages.values() if (found := list(filter(is_remote, page.loads)))}
+    for style in book.rglob("*.css"):
+        if found := list(filter(is_remote, css_addresses(style.read_text(encoding="utf-8")))):
+            remote[str(style)] = found
+    assert remote == {}
+
+
+def test_what_pages_load_is_in_the_book(pages: dict[Path, Page]) -> None:
+    missing = [
+        (str(page.path), address)
+        for page in pages.values()
+        for address in page.loads
+        if address and not is_remote(address) and not address.startswith(("data:", "blob:", "#"))
+        if not (page.path.parent / re.split("[?#]", address)[0]).is_file()
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", notebooks())
+def test_chapter_says_where_its_outputs_come_from(book: Path, name: str) -> None:
+    recorded = nbformat.read(ROOT / f"{name}.ipynb", as_version=4).metadata.get("cutetut", {})
+    line = re.search(r'class="cutetut-provenance[^>]*>(.*?)</p>', (book / f"{name}.html").read_text())
+    assert line is not None
+    for field in ("gpu", "driver", "cuda", "torch", "cutlass_dsl", "date"):
+        assert not recorded or str(recorded[field]) in line[1]
+    assert line[1].startswith("Outputs recorded on" if recorded else "Not recorded")
+
+
+@pytest.mark.parametrize("name", notebooks())
+def test_widgets_of_a_notebook_are_in_its_page(book: Path, name: str) -> None:
+    """Each widget that the notebook shows stands in the page with its state, and with its picture as a stand-in."""
+    notebook = nbformat.read(ROOT / f"{name}.ipynb", as_version=4)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output]
+    views = [output.data for output in outputs if "application/vnd.jupyter.widget-view+json" in output.data]
+    html = (book / f"{name}.html").read_text()
+    state = notebook.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {})
+    for view in views:
+        model = view["application/vnd.jupyter.widget-view+json"]["model_id"]
+        assert model in state, "the notebook shows a widget but its state was not saved: record it again"
+        assert html.count(model) >= 2  # once in the state, once where it is shown
+    pictures = [view for view in views if {"image/png", "image/svg+xml"} & set(view)]
+    assert len(re.findall(r"<noscript>\s*<img", html)) == len(pictures)
+
+
+def test_instruction_list_is_the_emulators(book: Path) -> None:
+    import cutetut.emulator.units  # noqa: F401  registers the instructions
+    from cutetut.emulator.registry import OPS
+
+    html = (book / "book/emulator.html").read_text()
+    listed = re.findall(r'<tr[^>]*><td><p><code[^>]*><span class="pre">([^<]*)</span></code>', html)
+    assert sorted(listed) == sorted(OPS)
