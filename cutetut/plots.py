@@ -1,14 +1,15 @@
 """Matplotlib figures with one look: who owns a tile, one thread's elements, and measured ladders.
 
-Every function returns a `Picture`. A notebook shows it as a small PNG, with a sentence that says the same in text.
+Every function returns a `Picture`. A notebook shows it as a small PNG, with text that says the same.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec
 
 import matplotlib as mpl
 import numpy as np
@@ -16,12 +17,15 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from PIL import Image
 
 INK, MUTED, LINE, PAPER = "#1b1f24", "#57606a", "#c8ccd2", "#ffffff"
 ACCENT, OURS, VENDOR = "#b3400a", "#00457c", "#8a8f98"
 
-LOOK: dict[str, Any] = {
+LINES = (("o", "-", ACCENT), ("s", "--", OURS), ("D", "-.", VENDOR), ("^", ":", INK))
+
+LOOK: Any = {  # matplotlib types its settings by name; the values below are checked when they are used
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.titlelocation": "left",
@@ -50,7 +54,8 @@ class Picture:
         canvas.draw()
         image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
         buffer = io.BytesIO()
-        image.quantize(128, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+        small = image.quantize(128, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        small.save(buffer, "PNG", optimize=True)
         return buffer.getvalue()
 
     def __repr__(self) -> str:
@@ -60,12 +65,26 @@ class Picture:
         return self.png()
 
 
+Arguments = ParamSpec("Arguments")
+
+
+def _one_look(draw: Callable[Arguments, Picture]) -> Callable[Arguments, Picture]:
+    """Draw with the book's fonts and lines, and leave the reader's own matplotlib settings as they are."""
+
+    @wraps(draw)
+    def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Picture:
+        with mpl.rc_context(LOOK):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
 def thread_colors(rows: int, cols: int) -> npt.NDArray[np.uint8]:
     """Return (rows * cols, 3) RGB bytes, one colour per thread of a thread grid.
 
-    The colour runs from blue to yellow (cividis, which colour-blind readers see alike) with the thread number, and
-    alternates between a dark and a light tone like a chessboard, so neighbours differ in lightness and not in hue
-    alone.
+    The colour runs from blue to yellow (cividis, which colour-blind readers see alike) with the thread number,
+    and alternates between a dark and a light tone like a chessboard, so that neighbours differ in lightness
+    and not in hue alone.
     """
     thread = np.arange(rows * cols)
     base = mpl.colormaps["cividis"](0.08 + 0.8 * thread / max(1, thread.size - 1))[:, :3]
@@ -74,6 +93,7 @@ def thread_colors(rows: int, cols: int) -> npt.NDArray[np.uint8]:
     return np.asarray(np.rint(toned * 255), dtype=np.uint8)
 
 
+@_one_look
 def tile_owners(
     owner: npt.ArrayLike,
     *,
@@ -81,13 +101,14 @@ def tile_owners(
     thread_grid: tuple[int, int] | None = None,
     title: str = "",
 ) -> Picture:
-    """Draw a (rows, cols) table of owners, one colour per thread; `thread`'s elements are outlined, others dimmed."""
+    """Draw a (rows, cols) table of owners, one colour per thread; `thread` is outlined and the rest dimmed."""
     table = np.asarray(owner)
     figure = _figure(4.4, 4.4 * min(1.3, max(0.4, table.shape[0] / table.shape[1])))
     _draw_owners(figure.add_subplot(), table, thread, _grid(table, thread_grid), title)
     return Picture(figure, _owners_text(table, thread, title))
 
 
+@_one_look
 def compare_owners(
     owners: Mapping[str, npt.ArrayLike], *, thread: int = 0, thread_grid: tuple[int, int] | None = None
 ) -> Picture:
@@ -99,20 +120,19 @@ def compare_owners(
     return Picture(figure, "\n".join(_owners_text(table, thread, name) for name, table in tables.items()))
 
 
-def thread_elements(
-    owner: npt.ArrayLike, value: npt.ArrayLike, thread: int, *, matrix: str = "C", title: str = ""
-) -> Picture:
-    """Draw the elements of one thread as blocks of labelled cells; `owner` and `value` are (rows, cols) tables."""
+@_one_look
+def thread_elements(owner: npt.ArrayLike, thread: int, *, matrix: str = "C", title: str = "") -> Picture:
+    """Draw one thread's elements as blocks of labelled cells; `owner` is a (rows, cols) table."""
     figure = _figure(5.0, 5.0)
-    _draw_elements(figure.add_subplot(), np.asarray(owner), np.asarray(value), thread, matrix)
+    _draw_elements(figure.add_subplot(), np.asarray(owner), thread, matrix)
     if title:
         figure.suptitle(title, x=0.01, ha="left")
     return Picture(figure, _elements_text(np.asarray(owner), thread, matrix))
 
 
+@_one_look
 def picker_state(
     owner: npt.ArrayLike,
-    value: npt.ArrayLike,
     thread: int,
     *,
     thread_grid: tuple[int, int] | None = None,
@@ -121,17 +141,18 @@ def picker_state(
 ) -> Picture:
     """Draw what a thread picker shows: the tile with one thread outlined, and that thread's elements."""
     table = np.asarray(owner)
-    figure = _figure(8.4, 4.3)
+    figure = _figure(8.4, 4.3 * min(1.0, max(0.6, table.shape[0] / table.shape[1])))
     left, right = _row(figure, 2)
     _draw_owners(left, table, thread, _grid(table, thread_grid), title)
-    _draw_elements(right, table, np.asarray(value), thread, matrix)
+    _draw_elements(right, table, thread, matrix)
     return Picture(figure, f"{_owners_text(table, thread, title)}\n{_elements_text(table, thread, matrix)}")
 
 
+@_one_look
 def ladder(
     speeds: Mapping[str, float], *, vendor: tuple[str, float] | None = None, unit: str = "TFLOP/s", title: str = ""
 ) -> Picture:
-    """Draw measured speeds as rungs in the order given, the last in the accent colour, and the vendor's as a line."""
+    """Draw measured speeds as rungs in the order given, the last one marked, and the vendor's as a line."""
     figure = _figure(6.4, 0.9 + 0.36 * len(speeds))
     axes = figure.add_subplot()
     rungs = _bars(axes, list(speeds), list(speeds.values()), f"{unit}, more is better", title)
@@ -141,19 +162,21 @@ def ladder(
         axes.axvline(speed, color=INK, linestyle="--", linewidth=1)
         axes.annotate(f" {name} {speed:.3g}", (speed, -0.62), ha="right", va="center", annotation_clip=False)
         axes.set_xlim(0, max(speed, *speeds.values()) * 1.12)
-        text = [f"{line}, {value / speed:.1%} of {name}" for line, value in zip(text, speeds.values(), strict=True)]
+        text = [f"{line}, {own / speed:.1%} of {name}" for line, own in zip(text, speeds.values(), strict=True)]
         text.append(f"{name}: {speed:.3g} {unit}")
     rungs[-1].set_color(ACCENT)
     return Picture(figure, "\n".join(text))
 
 
+@_one_look
 def bars(values: Mapping[str, float], *, unit: str, title: str = "") -> Picture:
-    """Draw one horizontal bar per name, such as sectors per request of each permutation; `unit` labels the axis."""
+    """Draw one horizontal bar per name, such as sectors per request by permutation; `unit` labels the axis."""
     figure = _figure(6.4, 0.9 + 0.36 * len(values))
     _bars(figure.add_subplot(), list(values), list(values.values()), unit, title)
     return Picture(figure, "\n".join(f"{name}: {value:.3g} {unit}" for name, value in values.items()))
 
 
+@_one_look
 def lines(
     sizes: Sequence[int], series: Mapping[str, Sequence[float]], *, xlabel: str, ylabel: str, title: str = ""
 ) -> Picture:
@@ -161,36 +184,31 @@ def lines(
     figure = _figure(6.4, 3.4)
     axes = figure.add_subplot()
     for index, (name, values) in enumerate(series.items()):
-        color = (ACCENT, OURS, VENDOR, INK)[index % 4]
-        axes.plot(sizes, values, "osD^"[index % 4], linestyle=("-", "--", "-.", ":")[index % 4], color=color, label=name)
+        marker, dash, color = LINES[index % len(LINES)]
+        axes.plot(sizes, values, marker=marker, linestyle=dash, color=color, label=name)
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title, ylim=(0, None))
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(sizes), [str(s) for s in sizes])
     axes.grid(axis="y", color=LINE, linewidth=0.6)
     axes.legend(frameon=False)
-    text = (f"{name}: " + ", ".join(f"{s}: {v:.3g}" for s, v in zip(sizes, values, strict=True)) for name, values in
-            series.items())
-    return Picture(figure, "\n".join(text))
+    points = {n: ", ".join(f"{s}: {v:.3g}" for s, v in zip(sizes, vs, strict=True)) for n, vs in series.items()}
+    return Picture(figure, "\n".join(f"{name}: {listed}" for name, listed in points.items()))
 
 
 def _figure(width: float, height: float) -> Figure:
     """Return an empty figure, in inches, that no global state knows of."""
-    with mpl.rc_context(LOOK):
-        return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(rect=(0.01, 0.015, 0.98, 0.965)))
 
 
 def _row(figure: Figure, count: int) -> list[Axes]:
-    with mpl.rc_context(LOOK):
-        return list(figure.subplots(1, count, squeeze=False)[0])
+    return list(figure.subplots(1, count, squeeze=False)[0])
 
 
 def _grid(owner: npt.NDArray[Any], grid: tuple[int, int] | None) -> tuple[int, int]:
     return grid or (1, int(owner.max()) + 1)
 
 
-def _draw_owners(
-    axes: Axes, owner: npt.NDArray[Any], thread: int | None, grid: tuple[int, int], title: str
-) -> None:
+def _draw_owners(axes: Axes, owner: npt.NDArray[Any], thread: int | None, grid: tuple[int, int], title: str) -> None:
     rows, cols = owner.shape
     image = thread_colors(*grid)[owner].astype(np.float64) / 255
     if thread is not None:
@@ -213,9 +231,7 @@ def _outline(mask: npt.NDArray[np.bool_]) -> list[list[tuple[int, int]]]:
     ]
 
 
-def _draw_elements(
-    axes: Axes, owner: npt.NDArray[Any], value: npt.NDArray[Any], thread: int, matrix: str
-) -> None:
+def _draw_elements(axes: Axes, owner: npt.NDArray[Any], thread: int, matrix: str) -> None:
     """Draw a thread's elements close together, with a gap where rows or columns are not neighbours."""
     places = np.argwhere(owner == thread)
     left, top = _squeezed(places[:, 1]), _squeezed(places[:, 0])

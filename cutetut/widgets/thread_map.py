@@ -19,15 +19,15 @@ class MapError(ValueError):
 
 
 class ThreadMap:
-    """Who owns each element of a 2-D tile: element (row, col) is value `value[row, col]` of thread `owner[row, col]`.
+    """Who owns each element of a 2-D tile: (row, col) is value `value[row, col]` of thread `owner[row, col]`.
 
     Args:
         owner: (rows, cols) integers, the thread that owns each element.
         value: (rows, cols) integers, the index of the element among its thread's values (its register).
         offset: (rows, cols) integers, the element's place in memory, counted in elements.
         coords: one CuTe coordinate per value index, a nested tuple such as `(0, (2, 1), (3, 0))` or its text.
-        stride: the strides of the thread's layout, nested like each coordinate. Needs `offset` and `coords`;
-            `offset` must then be a start of the thread plus the sum of coordinate times stride, and is checked to be.
+        stride: the strides of the thread's layout, nested like each coordinate. Needs `offset` and `coords`:
+            each offset is checked to be its thread's start plus the sum of coordinate times stride.
         layout: the thread's layout as CuTe prints it.
         threads: how many threads there are, where the last ones own nothing; the largest owner + 1 otherwise.
 
@@ -53,7 +53,7 @@ class ThreadMap:
         self.layout = layout
         self.threads = int(self.owner.max()) + 1 if threads is None else int(threads)
         if self.threads <= self.owner.max():
-            raise MapError(f"owner names thread {self.owner.max()}, but there are only {self.threads} threads")
+            raise MapError(f"owner names thread {self.owner.max()}, but there are {self.threads} threads")
         self.values = int(self.value.max()) + 1
         self._place = self._places()
         self.stride = stride
@@ -67,7 +67,7 @@ class ThreadMap:
         return self.owner.shape[0], self.owner.shape[1]
 
     def find(self, thread: int, value: int) -> tuple[int, int] | None:
-        """Return the (row, col) that is value `value` of thread `thread`, or None where the thread has none."""
+        """Return the (row, col) of value `value` of thread `thread`, or None where the thread has none."""
         if not (0 <= thread < self.threads and 0 <= value < self.values):
             return None
         place = int(self._place[thread, value])
@@ -97,8 +97,8 @@ class ThreadMap:
         if twice.size:
             first, second = (divmod(int(i), self.shape[1]) for i in order[twice[0] : twice[0] + 2])
             raise MapError(
-                f"elements {first} and {second} are both value {self.value[first]} of thread {self.owner[first]}; "
-                "a (thread, value) pair is one element, so number each thread's values apart"
+                f"elements {first} and {second} are both value {self.value[first]} of thread "
+                f"{self.owner[first]}; number each thread's values so that each is one element"
             )
         place = np.full(self.threads * self.values, -1, dtype=np.int64)
         place[pair] = np.arange(pair.size)
@@ -114,11 +114,12 @@ class ThreadMap:
             return None, None
         trees = [_tree(c) for c in coords]
         if len(trees) != self.values:
-            raise MapError(f"{len(trees)} coords for {self.values} values; give one coordinate per value index")
+            raise MapError(f"{len(trees)} coords for {self.values} values; give one per value index")
         profile = _profile(trees[0] if self.stride is None else self.stride)
         for index, tree in enumerate(trees):
             if _profile(tree) != profile:
-                raise MapError(f"coords[{index}] is {tree}, which is not nested like {self.stride or trees[0]}")
+                like = trees[0] if self.stride is None else self.stride
+                raise MapError(f"coords[{index}] is {tree}, which is not nested like {like}")
         return profile, np.array([list(_leaves(t)) for t in trees], dtype=np.int32)
 
     def _check_offsets(self) -> None:
@@ -134,14 +135,14 @@ class ThreadMap:
             row, col = (int(i) for i in wrong[0])
             thread, index = self.owner[row, col], self.value[row, col]
             raise MapError(
-                f"element ({row}, {col}), value {index} of thread {thread}, has offset {self.offset[row, col]}, but "
-                f"start {expected[thread]} + coordinate x stride {inner[index]} = {expected[thread] + inner[index]}; "
-                "leave stride out where the offsets are not linear in the coordinate (a swizzle, say)"
+                f"element ({row}, {col}), value {index} of thread {thread}, has offset "
+                f"{self.offset[row, col]}, but start {expected[thread]} + coordinate x stride {inner[index]} = "
+                f"{expected[thread] + inner[index]}; leave stride out where offsets are not linear in the coordinate"
             )
 
 
 def pack_ints(table: npt.NDArray[Any]) -> str:
-    """Return base64 of the deflated differences of a table's entries in row-major order, as little-endian int32."""
+    """Return base64 of the deflated differences of a table's row-major entries, as little-endian int32."""
     flat = np.asarray(table, dtype=np.int64).ravel()
     deltas = np.diff(flat, prepend=0).astype("<i4")
     return base64.b64encode(zlib.compress(deltas.tobytes(), 9)).decode("ascii")
@@ -151,14 +152,15 @@ def _table(name: str, data: npt.ArrayLike, shape: tuple[int, ...] | None = None)
     """Return `data` as a checked (rows, cols) int32 table."""
     table = np.asarray(data)
     if table.ndim != 2 or table.size == 0:
-        raise MapError(f"{name} has shape {table.shape}; it must be a table of (rows, cols) with at least one element")
+        raise MapError(f"{name} has shape {table.shape}; it must be a table of (rows, cols), not empty")
     if not np.issubdtype(table.dtype, np.integer):
         raise MapError(f"{name} holds {table.dtype}; it must hold integers")
     if shape is not None and table.shape != shape:
-        raise MapError(f"{name} has shape {table.shape}, but owner has shape {shape}; all tables cover the same tile")
-    if table.min() < 0 or table.max() > np.iinfo(np.int32).max:
-        row, col = np.argwhere((table < 0) | (table > np.iinfo(np.int32).max))[0]
-        raise MapError(f"{name}[{row}, {col}] is {table[row, col]}; it must be from 0 to {np.iinfo(np.int32).max}")
+        raise MapError(f"{name} has shape {table.shape}, but owner has {shape}; all tables cover the same tile")
+    largest = np.iinfo(np.int32).max
+    if table.min() < 0 or table.max() > largest:
+        row, col = np.argwhere((table < 0) | (table > largest))[0]
+        raise MapError(f"{name}[{row}, {col}] is {table[row, col]}; it must be from 0 to {largest}")
     return table.astype(np.int32)
 
 

@@ -1,13 +1,9 @@
 // The thread picker: a tile, its threads and one thread's layout, in linked views.
 //
-// Traits of the model: `thread`, `map` and `element` are the selection, both ways; `_maps`, `_colors`, `_width`,
-// `title` and `matrix` are data that Python sends once. Everything else happens here, so the picker also works in a
-// page with no kernel. A "place" is a flat element index, row * cols + col; a "value" is a register index.
-
-const MARGIN = { left: 34, top: 20, right: 6, bottom: 4 }; // CSS pixels around the tile, for the axis labels
-const MAX_TILE = 520; // CSS pixels, the tallest a tile gets
-const MAX_CELL = 44; // CSS pixels, the largest an element gets
-const LABEL_CELL = 30; // CSS pixels, from which size an element carries its thread and value
+// Traits of the model: `thread`, `map` and `element` are the selection, both ways; `_maps`, `_colors`,
+// `_width`, `title` and `matrix` are data that Python sends once. Everything else happens here, so the picker
+// also works in a page with no kernel. A "place" is a flat element index, row * cols + col; a "value" is a
+// register index. Python puts tile.js in front of this file: one module, no bundler.
 
 // ---------------------------------------------------------------------------------------------- data
 
@@ -23,7 +19,9 @@ async function unpackInts(text) {
 
 async function unpackMap(packed) {
   const tables = {};
-  for (const key of ["owner", "value", "offset", "coords"]) tables[key] = packed[key] && (await unpackInts(packed[key]));
+  for (const key of ["owner", "value", "offset", "coords"]) {
+    tables[key] = packed[key] && (await unpackInts(packed[key]));
+  }
   const map = { ...packed, ...tables, places: Array.from({ length: packed.threads }, () => []) };
   map.owner.forEach((thread, place) => (map.places[thread][map.value[place]] = place));
   map.leaves = map.coords ? map.coords.length / map.values : 0;
@@ -31,16 +29,16 @@ async function unpackMap(packed) {
   return map;
 }
 
-/** [row stride, column stride] of the tile in memory, or null where offsets are not linear in row and column. */
+/** [row stride, column stride] of the tile in memory, or null where offsets are not linear in both. */
 function pitchOf({ offset, rows, cols }) {
   if (!offset) return null;
   const start = offset[0];
   const pitch = [rows > 1 ? offset[cols] - start : 0, cols > 1 ? offset[1] - start : 0];
-  const linear = (value, place) => value === start + Math.floor(place / cols) * pitch[0] + (place % cols) * pitch[1];
-  return start === 0 && offset.every(linear) ? pitch : null;
+  const linear = (at, place) => at === Math.floor(place / cols) * pitch[0] + (place % cols) * pitch[1];
+  return offset.every(linear) ? pitch : null;
 }
 
-const leavesOf = (map, value) => Array.from(map.coords.subarray(value * map.leaves, (value + 1) * map.leaves));
+const leavesOf = ({ coords, leaves }, value) => [...coords.subarray(value * leaves, (value + 1) * leaves)];
 
 /** Write flat numbers in the nesting of `profile`, as CuTe prints a coordinate: (0,(2,1),(3,0)). */
 function nest(profile, leaves) {
@@ -49,13 +47,15 @@ function nest(profile, leaves) {
   return walk(profile);
 }
 
-/** The values of a thread that exist, in register order. */
+/** The registers that a thread uses, in order. */
 const valuesOf = (map, thread) => Object.keys(map.places[thread]).map(Number);
+
+const nameOf = (map, place, matrix) => `${matrix}[${rowOf(map, place)}][${colOf(map, place)}]`;
 
 /** A thread's distinct rows (or columns), in the order in which its values first reach them. */
 function indicesOf(map, thread, axis) {
-  const index = (place) => (axis === "row" ? Math.floor(place / map.cols) : place % map.cols);
-  return [...new Set(valuesOf(map, thread).map((value) => index(map.places[thread][value])))];
+  const index = axis === "row" ? rowOf : colOf;
+  return [...new Set(valuesOf(map, thread).map((value) => index(map, map.places[thread][value])))];
 }
 
 /** Split ascending numbers into runs of neighbours. */
@@ -68,15 +68,15 @@ function runsOf(numbers) {
   return runs;
 }
 
-/** Write an index array as start + shape:stride, [0,1,2,3,64,65,66,67] as 0 + (4,2):(1,64); null where none fits. */
+/** Write [0,1,2,3,64,65,66,67] as start + shape:stride, 0 + (4,2):(1,64); null where none fits. */
 function compress(array) {
   const shape = [], stride = [];
   for (let rest = array; rest.length > 1; ) {
     const step = rest[1] - rest[0];
     let run = 1;
     while (run < rest.length && rest[run] - rest[run - 1] === step) run++;
-    const fits = rest.length % run === 0 && rest.every((n, i) => n === rest[i - (i % run)] + (i % run) * step);
-    if (!fits) return null;
+    const expected = rest.map((_, i) => rest[i - (i % run)] + (i % run) * step);
+    if (rest.length % run || rest.some((n, i) => n !== expected[i])) return null;
     shape.push(run);
     stride.push(step);
     rest = rest.filter((_, i) => i % run === 0);
@@ -88,193 +88,6 @@ function compress(array) {
 
 // ---------------------------------------------------------------------------------------------- page
 
-/** Make an element: attributes by name, listeners as on*, children as nodes or text. */
-function make(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (value !== null) node.setAttribute(name, value);
-  }
-  node.append(...children);
-  return node;
-}
-
-/** The tile on a canvas: drawn once per size, theme and map, then copied with the selection on top. */
-class Tile {
-  constructor(canvas, colors) {
-    this.canvas = canvas;
-    this.colors = colors;
-    this.base = document.createElement("canvas");
-  }
-
-  /** Draw the tile without a selection, as large as `width` CSS pixels allow in whole device pixels. */
-  prepare(map, width, theme) {
-    const dpr = window.devicePixelRatio || 1;
-    const room = Math.min((width - MARGIN.left - MARGIN.right) / map.cols, MAX_TILE / map.rows, MAX_CELL);
-    const cell = Math.max(1, Math.floor(room * dpr));
-    const [left, top] = [Math.round(MARGIN.left * dpr), Math.round(MARGIN.top * dpr)];
-    Object.assign(this, { map, theme, dpr, cell, left, top });
-    for (const canvas of [this.canvas, this.base]) {
-      canvas.width = left + cell * map.cols + Math.round(MARGIN.right * dpr);
-      canvas.height = top + cell * map.rows + Math.round(MARGIN.bottom * dpr);
-    }
-    this.canvas.style.width = `${this.canvas.width / dpr}px`;
-    this.canvas.style.height = `${this.canvas.height / dpr}px`;
-    const context = this.base.getContext("2d");
-    context.imageSmoothingEnabled = false;
-    context.drawImage(this.pixels(), left, top, cell * map.cols, cell * map.rows);
-    if (cell >= 5) this.separators(context);
-    this.axes(context);
-  }
-
-  /** One pixel per element, in its thread's colour. */
-  pixels() {
-    const { map, colors } = this;
-    const image = new ImageData(map.cols, map.rows);
-    map.owner.forEach((thread, place) => {
-      for (let k = 0; k < 3; k++) image.data[4 * place + k] = colors[3 * thread + k];
-      image.data[4 * place + 3] = 255;
-    });
-    const canvas = document.createElement("canvas");
-    [canvas.width, canvas.height] = [map.cols, map.rows];
-    canvas.getContext("2d").putImageData(image, 0, 0);
-    return canvas;
-  }
-
-  /** Lines between elements of different threads, so that no border depends on colour. */
-  separators(context) {
-    const width = Math.max(1, Math.round(this.dpr / 2));
-    context.fillStyle = this.theme.bg;
-    for (let place = 0; place < this.map.owner.length; place++) {
-      const [x, y] = this.corner(place);
-      if (this.border(place, 0, -1)) context.fillRect(x, y, this.cell, width);
-      if (this.border(place, -1, 0)) context.fillRect(x, y, width, this.cell);
-    }
-  }
-
-  axes(context) {
-    const { map, dpr, cell, left, top } = this;
-    context.fillStyle = this.theme.muted;
-    context.font = `${11 * dpr}px ${this.theme.mono}`;
-    const ticks = (size) => [0, 1, 2, 3].map((i) => Math.round((i * size) / 4)).concat(size - 1);
-    context.textBaseline = "bottom";
-    context.textAlign = "center";
-    for (const col of new Set(ticks(map.cols))) context.fillText(col, left + (col + 0.5) * cell, top - 4 * dpr);
-    context.textBaseline = "middle";
-    context.textAlign = "right";
-    for (const row of new Set(ticks(map.rows))) context.fillText(row, left - 6 * dpr, top + (row + 0.5) * cell);
-  }
-
-  /** Copy the tile and mark the selected thread and element, and the hovered ones. */
-  paint({ thread, place, hover }) {
-    const { map, cell, theme, dpr } = this;
-    const context = this.canvas.getContext("2d");
-    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    context.drawImage(this.base, 0, 0);
-    context.globalAlpha = 0.66;
-    context.fillStyle = theme.bg;
-    context.fillRect(this.left, this.top, cell * map.cols, cell * map.rows);
-    context.globalAlpha = 1;
-    const mine = map.places[thread].filter((p) => p !== undefined);
-    context.fillStyle = theme.accent;
-    for (const p of mine) context.fillRect(...this.corner(p), cell, cell);
-    if (cell >= LABEL_CELL * dpr) this.labels(context, thread);
-    const line = Math.max(Math.round(dpr), Math.round(cell / 10));
-    if (hover !== null && map.owner[hover] !== thread) this.outline(context, map.places[map.owner[hover]], line);
-    this.outline(context, mine, line);
-    if (place !== null) this.ring(context, place, 2 * line);
-    if (hover !== null && hover !== place) this.ring(context, hover, line);
-  }
-
-  labels(context, thread) {
-    const { map, cell, dpr, theme } = this;
-    context.font = `${Math.round(Math.min(cell / 2.9, 12 * dpr))}px ${theme.mono}`;
-    context.textAlign = "center";
-    context.textBaseline = "middle";
-    map.owner.forEach((owner, place) => {
-      const [x, y] = this.corner(place);
-      context.fillStyle = owner === thread ? theme.onAccent : theme.fg;
-      context.fillText(`T${owner}`, x + cell / 2, y + cell * 0.32);
-      context.fillText(`v${map.value[place]}`, x + cell / 2, y + cell * 0.7);
-    });
-  }
-
-  /** Outline places on the sides where the neighbour belongs to another thread. */
-  outline(context, places, line) {
-    context.fillStyle = this.theme.fg;
-    for (const place of places) {
-      if (place === undefined) continue;
-      const [x, y] = this.corner(place);
-      const long = this.cell + 2 * line;
-      if (this.border(place, 0, -1)) context.fillRect(x - line, y - line, long, line);
-      if (this.border(place, 0, 1)) context.fillRect(x - line, y + this.cell, long, line);
-      if (this.border(place, -1, 0)) context.fillRect(x - line, y - line, line, long);
-      if (this.border(place, 1, 0)) context.fillRect(x + this.cell, y - line, line, long);
-    }
-  }
-
-  /** Ring one element in two tones, and point at it from both axes. */
-  ring(context, place, line) {
-    const [x, y] = this.corner(place);
-    const [middle, dart] = [this.cell / 2, 5 * this.dpr];
-    for (const [color, gap] of [[this.theme.bg, 2 * line], [this.theme.fg, line]]) {
-      context.lineWidth = line;
-      context.strokeStyle = color;
-      context.strokeRect(x - gap + line / 2, y - gap + line / 2, this.cell + 2 * gap - line, this.cell + 2 * gap - line);
-    }
-    context.fillStyle = this.theme.fg;
-    context.beginPath();
-    for (const [px, py, dx, dy] of [[this.left, y + middle, -dart, 0], [x + middle, this.top, 0, -dart]]) {
-      context.moveTo(px, py);
-      context.lineTo(px + dx - dy / 1.5, py + dy - dx / 1.5);
-      context.lineTo(px + dx + dy / 1.5, py + dy + dx / 1.5);
-    }
-    context.fill();
-  }
-
-  corner(place) {
-    const { map, cell } = this;
-    return [this.left + (place % map.cols) * cell, this.top + Math.floor(place / map.cols) * cell];
-  }
-
-  /** Whether the neighbour in direction (dx, dy) belongs to another thread or lies outside. */
-  border(place, dx, dy) {
-    const { owner, cols, rows } = this.map;
-    const [col, row] = [(place % cols) + dx, Math.floor(place / cols) + dy];
-    return col < 0 || row < 0 || col >= cols || row >= rows || owner[row * cols + col] !== owner[place];
-  }
-
-  /** The place under a pointer event, or null. */
-  at(event) {
-    const box = this.canvas.getBoundingClientRect();
-    const col = Math.floor(((event.clientX - box.left) * this.dpr - this.left) / this.cell);
-    const row = Math.floor(((event.clientY - box.top) * this.dpr - this.top) / this.cell);
-    const inside = col >= 0 && row >= 0 && col < this.map.cols && row < this.map.rows;
-    return inside ? row * this.map.cols + col : null;
-  }
-}
-
-/** The colours and font the page gives the picker now. */
-function themeOf(root) {
-  const style = getComputedStyle(root);
-  const read = (name) => style.getPropertyValue(`--tp-${name}`).trim();
-  return { bg: read("bg"), fg: read("fg"), muted: read("muted"), accent: read("accent"), onAccent: read("on-accent"),
-    mono: read("mono") };
-}
-
-/** Call `changed` when the page's theme or the system's changes; returns how to stop. */
-function watchTheme(changed) {
-  const observer = new MutationObserver(changed);
-  const attributeFilter = ["data-theme", "data-jp-theme-name", "data-jp-theme-light", "class"];
-  for (const node of [document.documentElement, document.body]) observer.observe(node, { attributeFilter });
-  const system = window.matchMedia("(prefers-color-scheme: dark)");
-  system.addEventListener("change", changed);
-  return () => {
-    observer.disconnect();
-    system.removeEventListener("change", changed);
-  };
-}
-
 /** A thread's elements as blocks of labelled cells: rows and columns that are neighbours stand together. */
 function zoomBlocks(map, thread, matrix) {
   const [rowRuns, colRuns] = ["row", "col"].map((axis) => runsOf(indicesOf(map, thread, axis)));
@@ -282,7 +95,8 @@ function zoomBlocks(map, thread, matrix) {
     const place = row * map.cols + col;
     if (map.owner[place] !== thread) return make("span", { class: "tp-cell tp-hole" });
     const value = map.value[place];
-    return make("span", { class: "tp-cell", "data-value": value }, `${matrix}[${row}]`, make("wbr"), `[${col}]`);
+    const label = [`${matrix}[${row}]`, make("wbr"), `[${col}]`];
+    return make("span", { class: "tp-cell", "data-value": value }, ...label);
   };
   return rowRuns.map((rows) => make("div", { class: colRuns.length > 2 ? "tp-band tp-dense" : "tp-band" },
     ...colRuns.map((cols) => make("div", { class: "tp-block", style: `--tp-cols:${cols.length}` },
@@ -296,7 +110,7 @@ function tableRows(map, thread, matrix) {
     const cells = [value];
     if (map.coords) cells.push(nest(map.profile, leavesOf(map, value)));
     if (map.offset) cells.push(map.offset[place]);
-    cells.push(`${matrix}[${Math.floor(place / map.cols)}][${place % map.cols}]`);
+    cells.push(nameOf(map, place, matrix));
     return make("tr", { "data-value": value, tabindex: -1, "aria-selected": "false" },
       ...cells.map((text) => make("td", {}, String(text))));
   });
@@ -305,19 +119,20 @@ function tableRows(map, thread, matrix) {
 /** Lines of arithmetic for one element and the thread's rows and columns. */
 function arithmetic(map, thread, place, matrix) {
   const lines = [];
-  const [row, col] = [Math.floor(place / map.cols), place % map.cols];
+  const [row, col] = [rowOf(map, place), colOf(map, place)];
   if (map.layout) lines.push(["layout", map.layout]);
   if (map.stride) {
     const leaves = leavesOf(map, map.value[place]);
-    const terms = leaves.map((n, i) => `${n}×${map.stride[i]}`);
-    const start = map.offset[place] - leaves.reduce((sum, n, i) => sum + n * map.stride[i], 0);
-    lines.push(["coordinate × stride", `${nest(map.profile, leaves)} → ${terms.join(" + ")} = ${map.offset[place] - start}`]);
-    lines.push(["offset", `start of thread ${thread}: ${start} + ${map.offset[place] - start} = ${map.offset[place]}`]);
+    const terms = leaves.map((n, i) => `${n}×${map.stride[i]}`).join(" + ");
+    const inner = leaves.reduce((sum, n, i) => sum + n * map.stride[i], 0);
+    lines.push(["coordinate × stride", `${nest(map.profile, leaves)} → ${terms} = ${inner}`]);
+    const offset = map.offset[place];
+    lines.push(["offset", `start of thread ${thread}: ${offset - inner} + ${inner} = ${offset}`]);
   }
   if (map.pitch) {
     const [down, right] = map.pitch;
     const total = row * down + col * right;
-    lines.push([`${matrix}[${row}][${col}]`, `${row}×${down} + ${col}×${right} = ${total}`]);
+    lines.push([nameOf(map, place, matrix), `${row}×${down} + ${col}×${right} = ${total}`]);
   }
   const [rows, cols] = [indicesOf(map, thread, "row"), indicesOf(map, thread, "col")];
   if (rows.length * cols.length === valuesOf(map, thread).length) {
@@ -333,211 +148,251 @@ function arithmetic(map, thread, place, matrix) {
 
 let views = 0; // radio buttons and labels need names that no other view has
 
-async function render({ model, el }) {
-  const maps = new Map();
-  for (const packed of model.get("_maps")) maps.set(packed.name, await unpackMap(packed));
-  const colors = Uint8Array.from(atob(model.get("_colors")), (c) => c.charCodeAt(0));
-  const id = `tp${++views}`;
-  const matrix = model.get("matrix");
-  const last = maps.values().next().value.threads - 1;
-  const now = { thread: 0, place: null, hover: null, value: null, map: null }; // what is on the screen
-
-  const canvas = make("canvas", { class: "tp-tile", tabindex: 0, role: "application",
-    "aria-roledescription": "thread picker", "aria-describedby": `${id}-keys` });
-  const wrap = make("div", { class: "tp-wrap" }, canvas);
-  const readout = make("div", { class: "tp-readout" });
-  const live = make("div", { class: "tp-hidden", role: "status", "aria-live": "polite" });
-  const number = make("input", { type: "number", min: 0, max: last, step: 1, id: `${id}-n`, inputmode: "numeric" });
-  const slider = make("input", { type: "range", min: 0, max: last, step: 1, "aria-label": "thread" });
-  const step = (by, label, sign) => make("button", { type: "button", "aria-label": label, onclick: () => move(by) }, sign);
-  const radios = [...maps.keys()].map((name) => make("input", { type: "radio", name: `${id}-map`, value: name,
-    onchange: () => choose({ map: name }) }));
-  const zoom = make("div", { class: "tp-zoom", role: "img" });
-  const body = make("tbody");
-  const head = make("tr");
-  const box = make("div", { class: "tp-box" }, make("table", { role: "grid", "aria-label": "layout and elements" },
-    make("thead", {}, head), body));
-  const sums = make("dl", { class: "tp-sums" });
-  const root = make("section", { class: "cutetut-picker", "data-lm-suppress-shortcuts": "true",
-    "aria-label": model.get("title") || "thread picker" },
-    ...(model.get("title") ? [make("h4", { class: "tp-title" }, model.get("title"))] : []),
-    ...(radios.length > 1 ? [make("fieldset", { class: "tp-maps" }, make("legend", {}, "map"),
-      ...radios.map((radio) => make("label", {}, radio, make("span", {}, radio.value))))] : []),
-    make("div", { class: "tp-controls" }, make("label", { for: `${id}-n` }, "thread"),
-      step(-1, "previous thread", "◀"), number, step(1, "next thread", "▶"), slider),
-    make("div", { class: "tp-main" },
-      make("div", { class: "tp-left" }, wrap, readout,
-        make("p", { class: "tp-keys", id: `${id}-keys` },
-          "Click or tap an element. In the tile, arrow keys move by one thread or one row of threads.")),
-      make("div", { class: "tp-right" }, zoom, box)),
-    sums, live);
-  const tile = new Tile(canvas, colors);
-
-  /** Write a selection into the model; the change handlers bring it to the screen. */
-  function choose(selection) {
-    for (const [name, value] of Object.entries(selection)) model.set(name, value);
-    model.save_changes();
+class Picker {
+  constructor(model, maps) {
+    Object.assign(this, { model, maps, matrix: model.get("matrix"), id: `tp${++views}` });
+    this.last = maps.values().next().value.threads - 1;
+    // What is on the screen; `value` is the register that stays selected when the thread or the map changes.
+    Object.assign(this, { map: null, thread: 0, place: null, hover: null, value: null });
+    this.build();
+    const colors = Uint8Array.from(atob(model.get("_colors")), (c) => c.charCodeAt(0));
+    this.tile = new Tile(this.canvas, colors);
   }
-  const pick = (place) => choose({ thread: now.map.owner[place],
-    element: [Math.floor(place / now.map.cols), place % now.map.cols] });
-  const move = (by) => choose({ thread: Math.min(last, Math.max(0, model.get("thread") + by)) });
+
+  // ---- the page
+
+  build() {
+    const title = this.model.get("title");
+    const help = "Click or tap an element. In the tile, arrow keys move by one thread or one row of threads.";
+    this.canvas = make("canvas", { class: "tp-tile", tabindex: 0, role: "application",
+      "aria-roledescription": "thread picker", "aria-describedby": `${this.id}-keys` });
+    this.wrap = make("div", {}, this.canvas);
+    this.readout = make("div", { class: "tp-readout" });
+    this.zoom = make("div", { class: "tp-zoom", role: "img" });
+    this.head = make("tr");
+    this.body = make("tbody");
+    this.box = make("div", { class: "tp-box" },
+      make("table", { role: "grid", "aria-label": "layout coordinates and elements" },
+        make("thead", {}, this.head), this.body));
+    this.sums = make("dl", { class: "tp-sums" });
+    this.live = make("div", { class: "tp-hidden", role: "status", "aria-live": "polite" });
+    // JupyterLab takes arrow keys for moving between cells, unless this attribute is set.
+    this.root = make("section", { class: "cutetut-picker", "data-lm-suppress-shortcuts": "true",
+      "aria-label": title || "thread picker" },
+      ...(title ? [make("h4", { class: "tp-title" }, title)] : []), this.mapTabs(), this.threadControls(),
+      make("div", { class: "tp-main" },
+        make("div", { class: "tp-left" }, this.wrap, this.readout,
+          make("p", { class: "tp-keys", id: `${this.id}-keys` }, help)),
+        make("div", { class: "tp-right" }, this.zoom, this.box)),
+      this.sums, this.live);
+  }
+
+  mapTabs() {
+    const names = [...this.maps.keys()];
+    this.radios = names.map((value) => make("input", { type: "radio", name: `${this.id}-map`, value,
+      onchange: () => this.choose({ map: value }) }));
+    if (names.length === 1) return "";
+    return make("fieldset", { class: "tp-maps" }, make("legend", {}, "map"),
+      ...this.radios.map((radio) => make("label", {}, radio, make("span", {}, radio.value))));
+  }
+
+  threadControls() {
+    const range = { min: 0, max: this.last, step: 1 };
+    this.number = make("input", { ...range, type: "number", id: `${this.id}-thread`, inputmode: "numeric" });
+    this.slider = make("input", { ...range, type: "range", "aria-label": "thread",
+      oninput: () => this.choose({ thread: this.slider.valueAsNumber }) });
+    this.number.addEventListener("input", () => {
+      const thread = this.number.valueAsNumber;
+      if (Number.isInteger(thread) && thread >= 0 && thread <= this.last) this.choose({ thread });
+    });
+    this.number.addEventListener("blur", () => (this.number.value = this.thread));
+    const button = (label, sign, by) => make("button", { type: "button", "aria-label": label,
+      onclick: () => this.move(by) }, sign);
+    return make("div", { class: "tp-controls" }, make("label", { for: `${this.id}-thread` }, "thread"),
+      button("previous thread", "◀", -1), this.number, button("next thread", "▶", 1), this.slider);
+  }
+
+  // ---- the selection
+
+  /** Write a selection into the model; its change events bring it to the screen. */
+  choose(selection) {
+    for (const [name, value] of Object.entries(selection)) this.model.set(name, value);
+    this.model.save_changes();
+  }
+
+  pick(place) {
+    if (place !== null) this.choose({ element: [rowOf(this.map, place), colOf(this.map, place)] });
+  }
+
+  move(by) {
+    this.choose({ thread: Math.min(this.last, Math.max(0, this.model.get("thread") + by)) });
+  }
+
+  /** Read the model's selection. */
+  selected() {
+    const [map, element] = [this.maps.get(this.model.get("map")), this.model.get("element")];
+    const inside = element && element[0] < map.rows && element[1] < map.cols;
+    const place = inside ? element[0] * map.cols + element[1] : null;
+    return { map, thread: this.model.get("thread"), place };
+  }
 
   /** Keep thread and element in agreement, by the same rule as ThreadPicker._follow in Python. */
-  function follow(changed) {
-    const [map, thread, element] = [maps.get(model.get("map")), model.get("thread"), model.get("element")];
-    if (element === null) return changed === "element" ? (now.value = null) : undefined;
-    const inside = element[0] < map.rows && element[1] < map.cols;
-    const place = element[0] * map.cols + element[1];
-    if (inside && (changed === "element" || map.owner[place] === thread)) {
-      now.value = map.value[place];
-      if (map.owner[place] !== thread) choose({ thread: map.owner[place] });
-    } else {
-      const moved = map.places[thread][now.value];
-      choose({ element: moved === undefined ? null : [Math.floor(moved / map.cols), moved % map.cols] });
+  follow(changed) {
+    const { map, thread, place } = this.selected();
+    if (place !== null && (changed === "element" || map.owner[place] === thread)) {
+      this.value = map.value[place];
+      if (map.owner[place] !== thread) this.choose({ thread: map.owner[place] });
+    } else if (changed === "element") {
+      this.value = null;
+    } else if (this.model.get("element") !== null) {
+      const moved = map.places[thread][this.value];
+      this.choose({ element: moved === undefined ? null : [rowOf(map, moved), colOf(map, moved)] });
     }
+    if (!this.due) queueMicrotask(() => this.show()); // one redraw for all traits that change together
+    this.due = true;
   }
 
-  let due = false; // one redraw for all traits that change together
-  const changes = Object.fromEntries(["thread", "map", "element"].map((name) => [name, () => {
-    follow(name);
-    if (!due) queueMicrotask(show);
-    due = true;
-  }]));
+  // ---- the screen
 
   /** Bring the model's selection to the screen. */
-  function show() {
-    due = false;
-    const [map, thread, element] = [maps.get(model.get("map")), model.get("thread"), model.get("element")];
-    const [newMap, newThread] = [map !== now.map, map !== now.map || thread !== now.thread];
-    Object.assign(now, { map, thread, hover: null, place: element && element[0] * map.cols + element[1] });
-    if (newMap) newTile();
-    if (newThread) showThread();
-    mark(true);
-    announce();
+  show() {
+    this.due = false;
+    const [oldMap, oldThread] = [this.map, this.thread];
+    Object.assign(this, this.selected(), { hover: null });
+    if (this.map !== oldMap) this.showMap();
+    if (this.map !== oldMap || this.thread !== oldThread) this.showThread();
+    this.mark(true);
+    this.live.textContent = this.describe(this.place);
   }
 
-  function newTile() {
-    tile.prepare(now.map, wrap.clientWidth, themeOf(root));
-    radios.forEach((radio) => (radio.checked = radio.value === model.get("map")));
-    const columns = ["value", now.map.coords && "coordinate", now.map.offset && "offset", "element"];
-    head.replaceChildren(...columns.filter(Boolean).map((text) => make("th", { scope: "col" }, text)));
+  showMap() {
+    this.tile.prepare(this.map, this.wrap.clientWidth, themeOf(this.root));
+    for (const radio of this.radios) radio.checked = radio.value === this.map.name;
+    const columns = ["value", this.map.coords && "coordinate", this.map.offset && "offset", "element"];
+    this.head.replaceChildren(...columns.filter(Boolean).map((text) => make("th", { scope: "col" }, text)));
   }
 
-  function showThread() {
-    if (document.activeElement !== number) number.value = now.thread;
-    slider.value = now.thread;
-    zoom.replaceChildren(...zoomBlocks(now.map, now.thread, matrix));
-    body.replaceChildren(...tableRows(now.map, now.thread, matrix));
-    zoom.setAttribute("aria-label", `elements of thread ${now.thread}; the table lists them`);
+  showThread() {
+    const { map, thread, matrix } = this;
+    if (document.activeElement !== this.number) this.number.value = thread;
+    this.slider.value = thread;
+    this.zoom.replaceChildren(...zoomBlocks(map, thread, matrix));
+    this.body.replaceChildren(...tableRows(map, thread, matrix));
+    this.zoom.setAttribute("aria-label", `elements of thread ${thread}; the table lists them`);
+    this.canvas.setAttribute("aria-label", `${map.rows} by ${map.cols} tile, thread ${thread} selected`);
   }
 
-  /** Mark the selected and hovered element in every view. */
-  function mark(scroll) {
-    tile.paint(now);
-    const { map, thread, place, hover } = now;
+  /** Mark the selected and the hovered element in every view. */
+  mark(scroll) {
+    const { map, thread, place, hover } = this;
+    this.tile.paint(this);
     const mine = (p) => (p !== null && map.owner[p] === thread ? map.value[p] : null);
     const [chosen, hovered] = [mine(place), mine(hover)];
-    for (const node of root.querySelectorAll("[data-value]")) {
+    for (const node of this.root.querySelectorAll("[data-value]")) {
       const value = Number(node.dataset.value);
       node.classList.toggle("is-selected", value === chosen);
       node.classList.toggle("is-hovered", value === hovered);
       if (node.tagName === "TR") node.setAttribute("aria-selected", String(value === chosen));
     }
-    const rows = [...body.children];
-    const shown = rows.find((row) => Number(row.dataset.value) === (hovered ?? chosen));
-    rows.forEach((row) => (row.tabIndex = row === (shown ?? rows[0]) ? 0 : -1));
-    if (scroll && shown) reveal(shown);
-    readout.textContent = describe(hover ?? place);
-    const first = mine(hover) !== null ? hover : place ?? map.places[thread].find((p) => p !== undefined);
-    sums.replaceChildren(...(first === undefined ? [] : arithmetic(map, thread, first, matrix)));
+    const shown = this.body.querySelector(`[data-value="${hovered ?? chosen}"]`);
+    for (const row of this.body.children) row.tabIndex = row === (shown ?? this.body.firstChild) ? 0 : -1;
+    if (scroll && shown) this.reveal(shown);
+    this.readout.textContent = this.describe(hover ?? place);
+    const worked = hovered !== null ? hover : place ?? map.places[thread].find((p) => p !== undefined);
+    this.sums.replaceChildren(...(worked === undefined ? [] : arithmetic(map, thread, worked, this.matrix)));
   }
 
-  /** Scroll the table, never the page. */
-  function reveal(row) {
-    const header = head.parentNode.offsetHeight;
-    if (row.offsetTop - header < box.scrollTop) box.scrollTop = row.offsetTop - header;
-    const bottom = row.offsetTop + row.offsetHeight - box.clientHeight;
-    if (bottom > box.scrollTop) box.scrollTop = bottom;
+  /** Scroll the table to a row, and never the page. */
+  reveal(row) {
+    const least = row.offsetTop + row.offsetHeight - this.box.clientHeight;
+    const most = row.offsetTop - this.head.offsetHeight;
+    this.box.scrollTop = Math.min(most, Math.max(least, this.box.scrollTop));
   }
 
-  function describe(place) {
-    if (place === null) return `thread ${now.thread}: ${valuesOf(now.map, now.thread).length} elements`;
-    const { map } = now;
+  describe(place) {
+    const { map, thread } = this;
+    if (place === null) return `thread ${thread}: ${valuesOf(map, thread).length} elements`;
     const offset = map.offset ? ` · offset ${map.offset[place]}` : "";
-    const name = `${matrix}[${Math.floor(place / map.cols)}][${place % map.cols}]`;
+    const name = nameOf(map, place, this.matrix);
     return `${name} · thread ${map.owner[place]} · value ${map.value[place]}${offset}`;
   }
 
-  function announce() {
-    const { map, thread } = now;
-    canvas.setAttribute("aria-label", `${map.rows} by ${map.cols} tile, thread ${thread} selected`);
-    const count = valuesOf(map, thread).length;
-    live.textContent = now.place === null ? `thread ${thread}, ${count} elements` : describe(now.place);
+  /** Draw the tile again for another size or theme. */
+  redraw() {
+    if (this.wrap.clientWidth === 0) return;
+    this.tile.prepare(this.map, this.wrap.clientWidth, themeOf(this.root));
+    this.tile.paint(this);
   }
 
-  function hoverAt(place, scroll) {
-    if (place === now.hover) return;
-    now.hover = place;
-    mark(scroll);
+  // ---- pointer and keys
+
+  hoverAt(place, scroll) {
+    if (place === this.hover) return;
+    this.hover = place;
+    this.mark(scroll);
   }
 
-  canvas.addEventListener("pointermove", (event) => hoverAt(tile.at(event), true));
-  for (const gone of ["pointerleave", "pointercancel"]) canvas.addEventListener(gone, () => hoverAt(null, false));
-  canvas.addEventListener("click", (event) => {
-    const place = tile.at(event);
-    if (place !== null) pick(place);
-  });
-  canvas.addEventListener("keydown", (event) => {
-    const width = model.get("_width");
-    const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -width, ArrowDown: width, Home: -last, End: last }[event.key];
-    if (by === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
-    event.preventDefault();
-    if (model.get("thread") + by >= 0 && model.get("thread") + by <= last) move(by);
-    else if (Math.abs(by) === last) move(by);
-  });
-  number.addEventListener("input", () => {
-    const thread = number.valueAsNumber;
-    if (Number.isInteger(thread) && thread >= 0 && thread <= last) choose({ thread });
-  });
-  number.addEventListener("blur", () => (number.value = now.thread));
-  slider.addEventListener("input", () => choose({ thread: slider.valueAsNumber }));
-  for (const list of [zoom, body]) {
-    const place = (event) => {
-      const node = event.target.closest("[data-value]");
-      return node ? now.map.places[now.thread][Number(node.dataset.value)] : null;
+  listenToTile() {
+    this.canvas.addEventListener("pointermove", (event) => this.hoverAt(this.tile.at(event), true));
+    for (const gone of ["pointerleave", "pointercancel"]) {
+      this.canvas.addEventListener(gone, () => this.hoverAt(null, false));
+    }
+    this.canvas.addEventListener("click", (event) => this.pick(this.tile.at(event)));
+    this.canvas.addEventListener("keydown", (event) => {
+      const width = this.model.get("_width");
+      const to = this.thread + { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -width, ArrowDown: width,
+        Home: -this.thread, End: this.last - this.thread }[event.key];
+      if (Number.isNaN(to) || event.altKey || event.ctrlKey || event.metaKey) return;
+      event.preventDefault();
+      if (to >= 0 && to <= this.last) this.choose({ thread: to });
+    });
+  }
+
+  listenToLists() {
+    for (const list of [this.zoom, this.body]) {
+      const place = (event) => {
+        const node = event.target.closest("[data-value]");
+        return node ? this.map.places[this.thread][Number(node.dataset.value)] : null;
+      };
+      list.addEventListener("pointerover", (event) => this.hoverAt(place(event), list === this.zoom));
+      list.addEventListener("pointerleave", () => this.hoverAt(null, false));
+      list.addEventListener("click", (event) => this.pick(place(event)));
+    }
+    this.body.addEventListener("keydown", (event) => {
+      const row = event.target.closest("tr");
+      const to = { ArrowUp: row.previousSibling, ArrowDown: row.nextSibling, Home: this.body.firstChild,
+        End: this.body.lastChild, Enter: row, " ": row }[event.key];
+      if (!to) return;
+      event.preventDefault();
+      this.pick(this.map.places[this.thread][Number(to.dataset.value)]);
+      to.focus({ preventScroll: true });
+    });
+  }
+
+  /** Follow the model, the size and the theme; returns how to stop. */
+  listen() {
+    this.listenToTile();
+    this.listenToLists();
+    const size = new ResizeObserver(() => this.redraw());
+    size.observe(this.wrap);
+    const unwatch = watchTheme(() => this.redraw());
+    const handlers = ["thread", "map", "element"].map((name) => [`change:${name}`, () => this.follow(name)]);
+    for (const [event, handler] of handlers) this.model.on(event, handler);
+    return () => {
+      for (const [event, handler] of handlers) this.model.off(event, handler);
+      unwatch();
+      size.disconnect();
     };
-    list.addEventListener("pointerover", (event) => hoverAt(place(event), list === zoom));
-    list.addEventListener("pointerleave", () => hoverAt(null, false));
-    list.addEventListener("click", (event) => place(event) !== null && pick(place(event)));
   }
-  body.addEventListener("keydown", (event) => {
-    const row = event.target.closest("tr");
-    const to = { ArrowUp: row.previousElementSibling, ArrowDown: row.nextElementSibling, Home: body.firstElementChild,
-      End: body.lastElementChild, Enter: row, " ": row }[event.key];
-    if (!to) return;
-    event.preventDefault();
-    const value = Number(to.dataset.value);
-    pick(now.map.places[now.thread][value]);
-    body.querySelector(`[data-value="${value}"]`).focus({ preventScroll: true });
-  });
+}
 
-  function redraw() {
-    if (!now.map || wrap.clientWidth === 0) return;
-    tile.prepare(now.map, wrap.clientWidth, themeOf(root));
-    tile.paint(now);
-  }
-  el.append(root);
-  follow("element");
-  show();
-  const size = new ResizeObserver(redraw);
-  size.observe(wrap);
-  const unwatch = watchTheme(redraw);
-  for (const [name, changed] of Object.entries(changes)) model.on(`change:${name}`, changed);
-  return () => {
-    size.disconnect();
-    unwatch();
-    for (const [name, changed] of Object.entries(changes)) model.off(`change:${name}`, changed);
-  };
+async function render({ model, el }) {
+  const maps = new Map();
+  for (const packed of model.get("_maps")) maps.set(packed.name, await unpackMap(packed));
+  const picker = new Picker(model, maps);
+  el.append(picker.root);
+  picker.follow("element");
+  return picker.listen();
 }
 
 export default { render };

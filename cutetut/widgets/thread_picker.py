@@ -19,26 +19,26 @@ HERE = Path(__file__).parent
 class ThreadPicker(anywidget.AnyWidget):
     """Show which thread owns each element of a tile; hover, click, drag the slider or use the arrow keys.
 
-    All interaction runs in the browser, so it also works in a published page with no kernel. Where JavaScript is
-    missing, a figure of the same state stands in.
+    All interaction runs in the browser, so it also works in a published page with no kernel. Where JavaScript
+    is missing, a figure of the same state stands in.
 
     Args:
         maps: one `ThreadMap`, or several by name; the reader switches between them. All have as many threads.
         title: a heading.
         matrix: the tensor's name in labels such as `C[66][3]`.
-        thread_grid: (rows, cols) of the thread grid; arrow up and down move by `cols` threads. One row by default.
+        thread_grid: (rows, cols) of the thread grid; arrow up and down move by `cols`. One row by default.
         thread, map, element: what is selected at first.
 
-    Traits (both ways, also from the browser): `thread` is the selected thread, `map` the name of the map shown,
-    `element` the selected (row, col) or None. Selecting an element selects its owner; changing the thread or the
-    map keeps the value index, so the element moves to the same register.
+    Traits (both ways, also from the browser): `thread` is the selected thread, `map` the name of the map
+    shown, `element` the selected (row, col) or None. Selecting an element selects its owner; changing the
+    thread or the map keeps the value index, so the element moves to the same register.
 
     Raises:
         MapError: no maps, maps that differ in threads, or a thread grid of another size.
         traitlets.TraitError: a thread, map or element that does not exist.
     """
 
-    _esm = HERE / "thread_picker.js"
+    _esm = "\n".join((HERE / name).read_text(encoding="utf-8") for name in ("tile.js", "thread_picker.js"))
     _css = HERE / "thread_picker.css"
 
     title = traitlets.Unicode("").tag(sync=True)
@@ -93,15 +93,17 @@ class ThreadPicker(anywidget.AnyWidget):
     @traitlets.validate("map")
     def _check_map(self, proposal: Any) -> str:
         if proposal.value not in self._tables:
-            raise traitlets.TraitError(f"no map {proposal.value!r}; there is {', '.join(map(repr, self._tables))}")
+            names = ", ".join(repr(name) for name in self._tables)
+            raise traitlets.TraitError(f"no map {proposal.value!r}; there is {names}")
         return str(proposal.value)
 
     @traitlets.validate("element")
     def _check_element(self, proposal: Any) -> tuple[int, int] | None:
         rows, cols = self.table.shape
-        if proposal.value is not None and not (0 <= proposal.value[0] < rows and 0 <= proposal.value[1] < cols):
-            raise traitlets.TraitError(f"element {proposal.value} is outside the {rows}x{cols} tile")
-        return proposal.value
+        element: tuple[int, int] | None = proposal.value
+        if element is not None and not (0 <= element[0] < rows and 0 <= element[1] < cols):
+            raise traitlets.TraitError(f"element {element} is outside the {rows}x{cols} tile")
+        return element
 
     @traitlets.observe("thread", "map", "element")
     def _follow(self, change: Any) -> None:
@@ -125,10 +127,11 @@ class ThreadPicker(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the live view, and a figure of the same state for where JavaScript is missing."""
-        data, metadata = super()._repr_mimebundle_(**kwargs)
+        bundle = super()._repr_mimebundle_(**kwargs)
+        assert bundle is not None  # only a widget without a view has none
+        data, metadata = bundle
         picture = plots.picker_state(
             self.table.owner,
-            self.table.value,
             self.thread,
             thread_grid=self._grid,
             matrix=self.matrix,
@@ -145,7 +148,7 @@ def _common_grid(tables: Mapping[str, ThreadMap], grid: tuple[int, int] | None) 
     counts = {name: table.threads for name, table in tables.items()}
     threads = next(iter(counts.values()))
     if set(counts.values()) != {threads}:
-        raise MapError(f"the maps have different numbers of threads, {counts}; one picker compares equal ones")
+        raise MapError(f"the maps differ in threads, {counts}; one picker compares maps of as many threads")
     rows, cols = grid or (1, threads)
     if rows * cols != threads:
         raise MapError(f"a {rows}x{cols} thread grid has {rows * cols} threads, but the map has {threads}")
