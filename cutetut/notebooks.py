@@ -1,0 +1,194 @@
+"""The notebooks as the one source: load their kernels, run them, record their outputs.
+
+A notebook's kernel cells are tagged `kernel`, the imports they need `imports`, and its measurement `bench`.
+`load` makes a module of them; nothing is exported or copied by hand. The committed outputs come from `record`
+on a Hopper GPU, which also writes where they come from into the notebook's metadata, with a hash of the code
+that printed them. `run` executes every notebook and leaves the files alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+KERNEL_TAGS = ("imports", "kernel")
+
+
+class NotebookError(RuntimeError):
+    """A notebook is missing, or cannot be used as asked; the message says what to do."""
+
+
+def project_root() -> Path:
+    """The folder that holds `_toc.yml`: the package's own project, or the working folder's or a parent's.
+
+    Raises NotebookError where there is none, as in a plain installation without the notebooks.
+    """
+    here = Path.cwd()
+    for folder in (Path(__file__).resolve().parent.parent, here, *here.parents):
+        if (folder / "_toc.yml").is_file():
+            return folder
+    raise NotebookError("no _toc.yml in this folder or above it: run this inside a checkout of cutetut")
+
+
+def toc() -> list[Path]:
+    """The curriculum's notebooks in the order of `_toc.yml`.
+
+    Raises NotebookError if `_toc.yml` cannot be read or names a notebook that does not exist.
+    """
+    paths = listed()
+    for path in paths:
+        if not path.is_file():
+            raise NotebookError(f"_toc.yml lists notebooks/{path.stem}, which does not exist")
+    return paths
+
+
+def listed() -> list[Path]:
+    """What `_toc.yml` lists under notebooks/, whether or not the files exist; raises NotebookError."""
+    import yaml
+
+    root = project_root()
+    try:
+        tree = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise NotebookError(f"_toc.yml cannot be read: {error}") from error
+    return [root / f"{name}.ipynb" for name in _files(tree) if name.startswith("notebooks/")]
+
+
+def _files(node: Any) -> Iterable[str]:
+    """Every value of a `root:` or `file:` key, in the order in which it is written."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("root", "file"):
+                yield str(value)
+            else:
+                yield from _files(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _files(item)
+
+
+def find(name: str | Path) -> Path:
+    """The file of a notebook given as `04_scalar_fma_gemm` or as a path; raises NotebookError if missing."""
+    path = Path(name)
+    if path.suffix == ".ipynb" and path.is_file():
+        return path.resolve()
+    folder = project_root() / "notebooks"
+    path = folder / f"{path.name.removesuffix('.ipynb')}.ipynb"
+    if path.is_file():
+        return path
+    known = ", ".join(sorted(p.stem for p in folder.glob("*.ipynb"))) or "none"
+    raise NotebookError(f"no notebook named {Path(name).name}; there are: {known}")
+
+
+def read(name: str | Path) -> Any:
+    """The notebook as an nbformat node; raises NotebookError if it is missing or is no notebook."""
+    import nbformat
+
+    path = find(name)
+    try:
+        return nbformat.read(path, as_version=4)
+    except Exception as error:  # nbformat raises several unrelated types, json's among them
+        raise NotebookError(f"{path.name} is not a valid notebook: {error}") from error
+
+
+def write(notebook: Any, path: Path) -> None:
+    """Write a notebook so that an interruption leaves either the old file or the new one."""
+    import nbformat
+
+    text = nbformat.writes(notebook)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text if text.endswith("\n") else text + "\n")
+        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def code_cells(notebook: Any) -> list[Any]:
+    """The code cells, in order."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def tags(cell: Any) -> list[str]:
+    """The tags of a cell."""
+    return list(cell.metadata.get("tags", []))
+
+
+def code_hash(notebook: Any) -> str:
+    """SHA-256 over the sources of all code cells: it changes when any line that could print changes."""
+    sources = "\0".join(cell.source for cell in code_cells(notebook))
+    return hashlib.sha256(sources.encode()).hexdigest()
+
+
+def tagged_source(name: str | Path, wanted: Sequence[str] = KERNEL_TAGS) -> str:
+    """The cells that carry any of these tags as one Python file, each under a comment naming its cell.
+
+    Raises NotebookError if the last of `wanted` tags no cell, or if a cell is not valid Python.
+    """
+    path, notebook = find(name), read(name)
+    parts, found = [], set()
+    for number, cell in enumerate(code_cells(notebook), start=1):
+        carried = [tag for tag in tags(cell) if tag in wanted]
+        if not carried:
+            continue
+        found.update(carried)
+        try:
+            compile(cell.source, path.name, "exec")
+        except SyntaxError as error:
+            raise NotebookError(
+                f"{path.stem}, code cell {number}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
+            ) from error
+        parts.append(f"# {path.stem}, code cell {number} ({', '.join(carried)})\n{cell.source.rstrip()}\n")
+    if wanted[-1] not in found:
+        raise NotebookError(f"{path.stem} has no cell tagged `{wanted[-1]}`: add the tag to the cell in Jupyter")
+    return "\n\n".join([f"# Written from {path.name}: edit the notebook, not this file.\n", *parts])
+
+
+def load(name: str | Path, wanted: Sequence[str] = KERNEL_TAGS) -> ModuleType:
+    """A notebook's cells tagged `imports` or `kernel`, in order, as an imported module.
+
+    CuTe DSL reads a kernel's source from its file, so the cells are written to a real one, named after a hash
+    of its text: loading again gives the same module, and loading after an edit a new one. Raises
+    NotebookError for a missing notebook, a syntax error or no kernel cell; what the cells raise passes through.
+    """
+    source = tagged_source(name, wanted)
+    digest = hashlib.sha256(source.encode()).hexdigest()[:12]
+    module_name = f"cutetut_notebook_{find(name).stem}_{digest}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    file = _cache_folder() / f"{find(name).stem}_{digest}.py"
+    file.write_text(source, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    assert spec is not None and spec.loader is not None  # a .py file always has a loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
+    return module
+
+
+def _cache_folder() -> Path:
+    """`.cache/kernels` in the project, or a folder of this process where the project is read-only."""
+    folder = project_root() / ".cache" / "kernels"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="cutetut-kernels-"))
