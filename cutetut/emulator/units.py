@@ -1,3 +1,3 @@
 """Importing the units fills the opcode table."""
 
-from . import barriers, control, loadstore  # noqa: F401
+from . import atomics, barriers, control, loadstore, warp  # noqa: F401

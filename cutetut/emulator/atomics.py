@@ -1,0 +1,299 @@
+"""Atomic operations (PTX ISA sections 9.7.13.5 and 9.7.13.6).
+
+Threads of one instruction that name the same address take effect one after the other in thread
+order, one of the orders the hardware may choose; every thread gets the value just before its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .loadstore import UINT, address_getter
+from .memory import HOST, SharedMemory, index
+from .ptx import Address, Operand, Register, Sink, Vector
+from .registry import Selection, Step, opcode, unsupported
+
+if TYPE_CHECKING:
+    from .machine import Machine
+    from .ptx import Instruction
+
+SEMANTICS = {"relaxed", "acquire", "release", "acq_rel"}
+SCOPES = {"cta", "cluster", "gpu", "sys"}
+SPACES = {"global", "shared", "shared::cta"}
+VECTOR = {"v2": 2, "v4": 4, "v8": 8}
+DTYPES: dict[str, type] = {
+    "b16": np.uint16, "b32": np.uint32, "b64": np.uint64, "u32": np.uint32, "s32": np.int32, "u64": np.uint64,
+    "s64": np.int64, "f32": np.float32, "f64": np.float64, "f16": np.float16, "f16x2": np.float16,
+    "bf16": np.uint16, "bf16x2": np.uint16,
+}  # fmt: skip
+TYPES = {  # which types each operation has
+    "add": {"u32", "s32", "u64", "f32", "f64", "f16", "f16x2", "bf16", "bf16x2"},
+    "min": {"u32", "s32", "u64", "s64"},
+    "max": {"u32", "s32", "u64", "s64"},
+    "inc": {"u32"},
+    "dec": {"u32"},
+    "and": {"b32", "b64"},
+    "or": {"b32", "b64"},
+    "xor": {"b32", "b64"},
+    "exch": {"b32", "b64"},
+    "cas": {"b16", "b32", "b64"},
+}
+VECTOR_TYPES = {  # and with .v2, .v4 or .v8, which only global memory has
+    "add": {"f32", "f16", "bf16", "f16x2", "bf16x2"},
+    "min": {"f16", "bf16", "f16x2", "bf16x2"},
+    "max": {"f16", "bf16", "f16x2", "bf16x2"},
+}
+HALVES = {"f16", "f16x2", "bf16", "bf16x2"}
+
+Update = Callable[..., np.ndarray]  # (old, b[, c]) -> new
+
+
+@dataclass
+class _Form:
+    """The modifiers of one atom or red."""
+
+    operation: str
+    type: str
+    space: str
+    vector: int
+    cache_hint: bool
+
+    @property
+    def packed(self) -> int:
+        return 2 if self.type.endswith("x2") else 1
+
+
+def _form(inst: Instruction) -> _Form:
+    operation, kind, space, vector, hint, noftz = "", inst.parts[-1], "generic", 0, False, False
+    for part in inst.parts[1:-1]:
+        if part in TYPES and not operation:
+            operation = part
+        elif part in SPACES:
+            space = part.split("::")[0]
+        elif part in VECTOR:
+            vector = VECTOR[part]
+        elif part == "L2::cache_hint":
+            hint = True
+        elif part == "noftz":
+            noftz = True
+        elif part == "shared::cluster":
+            raise unsupported(inst, "shared memory of another CTA")
+        elif part not in SEMANTICS and part not in SCOPES:
+            raise unsupported(inst, f"modifier .{part}")
+    table = VECTOR_TYPES if vector else TYPES
+    if kind not in table.get(operation, ()):
+        raise unsupported(inst, f"type .{kind}")
+    if noftz != (kind in HALVES):
+        raise unsupported(inst, ".noftz goes with the 16-bit floating types, which need it")
+    if vector and (space != "global" or vector * DTYPES[kind]().itemsize * (1 + kind.endswith("x2")) > 16):
+        raise unsupported(inst, "vectors are for .global and at most 16 bytes")
+    return _Form(operation, kind, space, vector, hint)
+
+
+# -- the operations -------------------------------------------------------------------------------
+
+_UFUNC: dict[str, np.ufunc] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}  # fmt: skip
+_CANONICAL = {"f32": 0x7FFFFFFF, "f16": 0x7FFF, "f16x2": 0x7FFF, "bf16": 0x7FFF, "bf16x2": 0x7FFF}
+_SMALLEST_NORMAL = np.float32(2.0**-126)
+
+
+def _flush(values: np.ndarray) -> np.ndarray:
+    return np.where(np.abs(values) < _SMALLEST_NORMAL, np.copysign(np.float32(0), values), values)
+
+
+def _from_bf16(bits: np.ndarray) -> np.ndarray:
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def _to_bf16(values: np.ndarray) -> np.ndarray:
+    """Round to nearest even; NaN is canonical.  Exact after one float32 operation on bfloat16 values."""
+    bits = values.view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+    return np.where(np.isnan(values), np.uint32(0x7FFF), rounded).astype(np.uint16)
+
+
+def _canonical_nan(values: np.ndarray, kind: str) -> np.ndarray:
+    nan = np.isnan(values)
+    if nan.any() and kind in _CANONICAL:
+        values.view(UINT[values.dtype.itemsize])[nan] = _CANONICAL[kind]
+    return values
+
+
+def _float_update(form: _Form) -> Update:
+    """add, and min and max of halves: a NaN loses against a number (section 9.7.13.5)."""
+    kind = form.type
+    function: np.ufunc = {"add": np.add, "min": np.fmin, "max": np.fmax}[form.operation]
+    if kind.startswith("bf16"):
+        return lambda old, b: _to_bf16(function(_from_bf16(old), _from_bf16(b)))
+    if kind == "f32" and form.space != "shared":  # global memory flushes subnormals, shared memory does not
+        return lambda old, b: _canonical_nan(_flush(_flush(old) + _flush(b)), kind)
+    return lambda old, b: _canonical_nan(function(old, b), kind)
+
+
+def _update(form: _Form) -> Update:
+    operation = form.operation
+    if form.type.startswith(("f", "bf")):
+        return _float_update(form)
+    if operation in _UFUNC:
+        return _UFUNC[operation]
+    one, zero = np.uint32(1), np.uint32(0)
+    exact: dict[str, Update] = {
+        "exch": lambda old, b: b,
+        "cas": lambda old, b, c: np.where(old == b, c, old),
+        "inc": lambda old, b: np.where(old >= b, zero, old + one),
+        "dec": lambda old, b: np.where((old == zero) | (old > b), b, old - one),
+    }
+    return exact[operation]
+
+
+def _in_thread_order(
+    memory: np.ndarray, at: np.ndarray, values: tuple[np.ndarray, ...], update: Update, ufunc: np.ufunc | None
+) -> np.ndarray:
+    """Apply update(memory[at], *values), in thread order where addresses repeat; returns the old values."""
+    order = np.argsort(at, kind="stable")
+    ordered = at[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    if len(starts) == len(at):
+        old = memory[at]
+        memory[at] = update(old, *values)
+        return old
+    old = np.empty(len(at), memory.dtype)
+    sizes = np.diff(np.append(starts, len(at)))
+    if ufunc is not None and len(starts) < sizes.max():  # few addresses, many threads on each
+        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+            mine, where = order[start : start + size], ordered[start]
+            partial = ufunc.accumulate(np.append(memory[where : where + 1], values[0][mine]))
+            old[mine], memory[where] = partial[:-1], partial[-1]
+        return old
+    for rank in range(int(sizes.max())):  # the first thread of every address, then the second, ...
+        mine = order[starts[sizes > rank] + rank]
+        old[mine] = before = memory[at[mine]]
+        memory[at[mine]] = update(before, *(v[mine] for v in values))
+    return old
+
+
+# -- decoding -------------------------------------------------------------------------------------
+
+
+def _halves(word: np.ndarray, dtype: np.dtype) -> list[np.ndarray]:
+    """The low and the high halves of a row of 32-bit values, which may be a constant."""
+    if word.strides == (0,):
+        return [np.broadcast_to(half, word.shape) for half in word[:1].view(dtype)]
+    return [word.view(dtype)[half::2] for half in (0, 1)]
+
+
+class _Atomic:
+    """What atom and red share: where, with which values, and how memory changes."""
+
+    def __init__(self, inst: Instruction, machine: Machine, first: int) -> None:
+        self.form = form = _form(inst)
+        operands = inst.operands[first:]
+        expected = 2 + (form.operation == "cas") + form.cache_hint
+        if len(operands) != expected or not isinstance(operands[0], Address):
+            raise unsupported(inst, f"{len(operands)} operands, where the address and {expected - 1} more are expected")
+        self.dtype = np.dtype(DTYPES[form.type])
+        self.unit = self.dtype.itemsize
+        self.elements = max(form.vector, 1) * form.packed
+        self.total = self.unit * self.elements
+        self.address = address_getter(machine, operands[0])
+        self.locate = self._locator(machine)
+        self.values = [self._rows(inst, machine, op) for op in operands[1 : 2 + (form.operation == "cas")]]
+        self.update = _update(form)
+        # float sums need their own update: flushed subnormals, canonical NaN
+        self.ufunc = None if form.type.startswith(("f", "bf")) else _UFUNC.get(form.operation)
+        self.memory = HOST[self.unit].view(self.dtype)
+
+    def _locator(self, machine: Machine) -> Callable[[np.ndarray, int, Selection], np.ndarray]:
+        space = {"shared": machine.shared, "global": machine.memory}.get(self.form.space, machine.generic)
+
+        def locate(address: np.ndarray, nbytes: int, sel: Selection) -> np.ndarray:
+            host = space.locate(address, nbytes, sel, False)  # type: ignore[attr-defined]
+            if not isinstance(space, SharedMemory):  # written already where the load is allowed
+                space.locate(address, nbytes, sel, True)  # type: ignore[attr-defined]
+            return host
+
+        return locate
+
+    def _rows(self, inst: Instruction, machine: Machine, operand: Operand) -> list[np.ndarray]:
+        """One row per element of memory, seen as its type."""
+        items = operand.items if isinstance(operand, Vector) else (operand,)
+        if len(items) != max(self.form.vector, 1):
+            raise unsupported(inst, f"{len(items)} values for {max(self.form.vector, 1)} elements")
+        if self.form.packed == 1:
+            return [machine.source(item, self.dtype) for item in items]
+        words = [machine.source(item, np.uint32) for item in items]
+        return [half for word in words for half in _halves(word, self.dtype)]
+
+    def run(self, sel: Selection) -> list[np.ndarray]:
+        """Perform the operation; returns the old values, one array per element."""
+        at = index(self.locate(self.address(sel), self.total, sel), self.unit)
+        if not at.size:
+            return [at.view(self.dtype)] * self.elements
+        return [
+            _in_thread_order(self.memory, at + i, tuple(v[i][sel] for v in self.values), self.update, self.ufunc)
+            for i in range(self.elements)
+        ]
+
+
+def _result_writers(inst: Instruction, machine: Machine, atomic: _Atomic) -> list[Callable[..., Any]]:
+    """Assigns the old values of each element to the result; the rest of a wider register is zero."""
+    result = inst.operands[0]
+    items = result.items if isinstance(result, Vector) else (result,)
+    if len(items) != max(atomic.form.vector, 1):
+        raise unsupported(inst, f"{len(items)} results for {max(atomic.form.vector, 1)} elements")
+    if isinstance(result, Sink):
+        return []
+    raw = UINT[atomic.unit]
+    if atomic.form.packed == 2:
+        halves = [half for item in items for half in _halves(machine.target(item, np.uint32), np.dtype(np.uint16))]
+        return [_assign(row, raw) for row in halves]
+    rows = [
+        machine.target(item, UINT[machine.register_dtype(item).itemsize] if isinstance(item, Register) else raw)
+        for item in items
+    ]
+    return [_assign(row, raw) for row in rows]
+
+
+def _assign(row: np.ndarray, raw: type) -> Callable[[Selection, np.ndarray], None]:
+    def write(sel: Selection, old: np.ndarray) -> None:
+        row[sel] = old.view(raw)
+
+    return write
+
+
+@opcode("atom", unit="atomics", section="9.7.13.5",
+        forms="{.relaxed .acquire .release .acq_rel}{.scope}{.global .shared}.exch .cas .add .min .max .inc .dec .and "
+              ".or .xor of 16 to 64 bits, .noftz.f16 .bf16 and x2, {.v2 .v4 .v8} in .global")  # fmt: skip
+def decode_atom(inst: Instruction, machine: Machine) -> Step:
+    """Read, combine and write one memory location; the old value is the result."""
+    atomic = _Atomic(inst, machine, 1)
+    writers = _result_writers(inst, machine, atomic)
+
+    def step(sel: Selection) -> None:
+        olds = atomic.run(sel)
+        for write, old in zip(writers, olds, strict=False):  # no writers for a sink
+            write(sel, old)
+
+    return step
+
+
+@opcode("red", unit="atomics", section="9.7.13.6", results=0,
+        forms="{.relaxed .release}{.scope}{.global .shared}.add .min .max .inc .dec .and .or .xor of 32 and 64 bits, "
+              ".noftz.f16 .bf16 and x2, {.v2 .v4 .v8} in .global")  # fmt: skip
+def decode_red(inst: Instruction, machine: Machine) -> Step:
+    """Combine into one memory location without a result."""
+    if {"exch", "cas", "acquire", "acq_rel"} & set(inst.parts):
+        raise unsupported(inst, "red only reduces")
+    atomic = _Atomic(inst, machine, 0)
+
+    def step(sel: Selection) -> None:
+        atomic.run(sel)
+
+    return step
