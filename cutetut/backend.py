@@ -1,0 +1,205 @@
+"""Which machine runs kernels, and why that one.
+
+A GPU of compute capability 9.0 runs them itself; any other machine runs the same compiled kernels in
+the emulator.  `CUTETUT_BACKEND=gpu|emulator|auto` overrides.  `select` decides from plain facts and
+touches nothing; `activate` acts on the decision once per process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib.metadata
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from dataclasses import dataclass
+
+VARIABLE = "CUTETUT_BACKEND"
+CAPABILITY = (9, 0)
+ARCH = "sm_90a"
+DSL_PACKAGE = "nvidia-cutlass-dsl"
+DSL_VERSION = "4.8.1"  # the emulator's driver reaches into private parts of exactly this version
+
+
+class BackendError(RuntimeError):
+    """The requested backend cannot work on this machine; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What `select` needs to know: the first GPU, the torch build and the installed CuTe DSL."""
+
+    gpu: str | None = None
+    capability: tuple[int, int] | None = None
+    torch: str | None = None
+    torch_cuda: bool = False
+    dsl: str | None = None
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The decision: `name` is "gpu" or "emulator", `device` the torch device to allocate tensors on."""
+
+    name: str
+    device: str
+    why: str
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.name == "gpu"
+
+    def line(self) -> str:
+        """The line that `import cutetut` prints."""
+        where = "on the GPU" if self.on_gpu else "in the emulator"
+        return f"cutetut: kernels run {where} ({self.why})"
+
+
+def find_gpu() -> tuple[str, tuple[int, int]] | None:
+    """Name and compute capability of the first visible NVIDIA GPU, asked of the driver; None without one."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    count, device, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(256)
+    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+        return None
+    if cuda.cuDeviceGet(ctypes.byref(device), 0) or cuda.cuDeviceGetName(name, len(name), device):
+        return None
+    numbers = []
+    for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
+        value = ctypes.c_int()
+        if cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, device):
+            return None
+        numbers.append(value.value)
+    return name.value.decode(), (numbers[0], numbers[1])
+
+
+def probe() -> Machine:
+    """Look at this machine."""
+    gpu = find_gpu()
+    torch_version, torch_cuda = None, False
+    try:
+        import torch
+    except ImportError:
+        pass
+    else:
+        torch_version, torch_cuda = str(torch.__version__), torch.version.cuda is not None
+    try:
+        dsl = importlib.metadata.version(DSL_PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        dsl = None
+    return Machine(gpu[0] if gpu else None, gpu[1] if gpu else None, torch_version, torch_cuda, dsl)
+
+
+def select(request: str | None = None, machine: Machine | None = None) -> Backend:
+    """Decide which backend runs kernels.
+
+    `request` is "gpu", "emulator" or "auto" (None reads CUTETUT_BACKEND, empty means auto); `machine`
+    defaults to `probe()`.  Raises BackendError for an unknown word, for "gpu" where no Hopper GPU can be
+    used, where CuTe DSL or torch is missing, and for the emulator with a CuTe DSL other than DSL_VERSION.
+    """
+    if request is None:
+        request = os.environ.get(VARIABLE, "")
+    request = request.strip().lower() or "auto"
+    if request not in ("gpu", "emulator", "auto"):
+        raise BackendError(f"{VARIABLE}={request!r} is not a backend: set it to gpu, emulator or auto, or unset it")
+    machine = machine or probe()
+    if machine.dsl is None:
+        raise BackendError(f"CuTe DSL is not installed: pip install {DSL_PACKAGE}=={DSL_VERSION}")
+    if machine.torch is None:
+        raise BackendError("torch is not installed: pip install torch")
+    obstacle = _gpu_obstacle(machine)
+    if request == "gpu" and obstacle:
+        raise BackendError(f"{VARIABLE}=gpu, but {obstacle}; unset {VARIABLE} to run in the emulator")
+    if request != "emulator" and not obstacle:
+        return Backend("gpu", "cuda", f"{machine.gpu}, compute capability 9.0")
+    if machine.dsl != DSL_VERSION:
+        raise BackendError(
+            f"{DSL_PACKAGE} {machine.dsl} is installed, but the emulator works with {DSL_VERSION} only, because "
+            f"it drives private parts of CuTe DSL: pip install {DSL_PACKAGE}=={DSL_VERSION}"
+        )
+    return Backend("emulator", "cpu", f"{VARIABLE}=emulator" if request == "emulator" else obstacle)
+
+
+def _gpu_obstacle(machine: Machine) -> str:
+    """Why the GPU cannot be used; empty when it can."""
+    if machine.gpu is None or machine.capability is None:
+        return "no NVIDIA GPU was found"
+    if machine.capability != CAPABILITY:
+        major, minor = machine.capability
+        return f"{machine.gpu} has compute capability {major}.{minor} and the kernels need Hopper's 9.0"
+    if not machine.torch_cuda:
+        return f"{machine.gpu} is here, but torch {machine.torch} is a build without CUDA"
+    return ""
+
+
+_active: Backend | None = None
+_dump_dir: str | None = None
+
+
+def activate(announce: bool = True) -> Backend:
+    """Select this process's backend, once, and prepare CuTe DSL for it; later calls return the first decision.
+
+    Prints one line that says which backend and why.  Raises what `select` raises.
+    """
+    global _active
+    if _active is not None:
+        return _active
+    chosen = select()
+    if chosen.on_gpu:
+        _prepare_gpu()
+    else:
+        from .emulator import driver
+
+        driver.install(artifact_dir())
+    _active = chosen
+    if announce:
+        print(chosen.line(), flush=True)
+    return chosen
+
+
+def run_as_command() -> bool:
+    """True while `python -m cutetut ...` imports the package: its subcommands activate a backend if they need one."""
+    return sys.argv[:1] == ["-m"] and __package__ in sys.orig_argv  # argv is "-m" only while the package is imported
+
+
+def artifact_dir() -> str:
+    """This process's folder for PTX and cubin files, removed at exit; CUTE_DSL_DUMP_DIR overrides it."""
+    global _dump_dir
+    chosen = os.environ.get("CUTE_DSL_DUMP_DIR")
+    if chosen:
+        return chosen
+    if _dump_dir is None:
+        try:
+            _dump_dir = tempfile.mkdtemp(prefix="cutetut-")
+        except OSError as error:
+            raise BackendError(
+                f"no temporary folder can be written ({error}): free some space or set TMPDIR to a writable folder"
+            ) from None
+        atexit.register(_remove, _dump_dir, os.getpid())
+    return _dump_dir
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # a forked child must not remove its parent's files
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prepare_gpu() -> None:
+    """Let CuTe DSL keep PTX, cubin and line information, through its documented environment variables."""
+    tokens = set(filter(None, os.environ.get("CUTE_DSL_KEEP", "").split(","))) | {"ptx", "cubin"}
+    settings = {
+        "CUTE_DSL_KEEP": ",".join(sorted(tokens)),
+        "CUTE_DSL_LINEINFO": "1",
+        "CUTE_DSL_DUMP_DIR": artifact_dir(),
+    }
+    warnings.filterwarnings("ignore", message="Cache is disabled as user wants to generate PTX/ASM")
+    loaded = "cutlass" in sys.modules
+    os.environ.update(settings)
+    if loaded:
+        from .emulator import driver
+
+        driver.reread_environment()

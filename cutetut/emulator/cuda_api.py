@@ -1,0 +1,312 @@
+"""The CUDA driver and runtime API as Python programs call it, answered without a GPU.
+
+CuTe DSL and scripts call `cuda.bindings.driver` and `cuda.bindings.runtime`.  `tables` gives the
+functions that replace them: device queries, streams, events, memory.  Work runs when it is issued, so
+a stream is a number, every wait returns at once and an event is a time.  A function that is not
+answered is refused by name, never ignored.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import cuda.bindings.driver as driver
+import cuda.bindings.runtime as runtime
+
+from . import device, live
+from .errors import EmulatorError
+
+Function = Callable[..., Any]
+_handles = itertools.count(0x1000)
+_events: dict[int, float | None] = {}
+_warned = False
+
+
+class CudaCallError(EmulatorError):
+    """A program calls a CUDA function, or uses a launch option, that the emulator does not answer."""
+
+
+class _Refused(Exception):
+    """The call fails with a CUDA error code: `name` as both APIs spell it, for instance InvalidValue."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def new_handle() -> int:
+    """A number that no other stream, event, library or kernel has."""
+    return next(_handles)
+
+
+def warn_about_time() -> None:
+    """Say once, on stderr, what a time measured here is."""
+    global _warned
+    if not _warned:
+        _warned = True
+        print("cutetut: times are the emulator's wall time; they say nothing about a GPU", file=sys.stderr)
+
+
+def record(event: int) -> None:
+    """Take the time of an event: everything issued before it has finished."""
+    _events[event] = time.perf_counter()
+
+
+def elapsed_ms(start: int, end: int) -> float:
+    """Wall time in milliseconds between two recorded events; raises ValueError when one was not recorded."""
+    first, last = _events.get(start), _events.get(end)
+    if first is None or last is None:
+        raise ValueError("both events must be recorded before the time between them is asked for")
+    warn_about_time()
+    return (last - first) * 1e3
+
+
+def _nothing(*args: Any, **kwargs: Any) -> tuple[()]:
+    return ()
+
+
+def _attribute(attribute: Any, _device: Any = 0) -> tuple[int]:
+    value = device.ATTRIBUTES.get(int(attribute))
+    if value is None:
+        raise CudaCallError(f"the emulator has no answer for the device attribute {attribute!r}")
+    return (value,)
+
+
+def _event_new(*_: Any) -> tuple[int]:
+    handle = new_handle()
+    _events[handle] = None
+    return (handle,)
+
+
+def _event_record(event: Any, *_: Any) -> tuple[()]:
+    record(int(event))
+    return ()
+
+
+def _event_elapsed(start: Any, end: Any) -> tuple[float]:
+    try:
+        return (elapsed_ms(int(start), int(end)),)
+    except ValueError:
+        raise _Refused("InvalidHandle") from None
+
+
+def _event_drop(event: Any) -> tuple[()]:
+    _events.pop(int(event), None)
+    return ()
+
+
+def _allocate(nbytes: Any, *_: Any) -> tuple[int]:
+    if int(nbytes) <= 0:
+        raise _Refused("InvalidValue")
+    return (live.allocate(int(nbytes)),)
+
+
+def _free(address: Any, *_: Any) -> tuple[()]:
+    if int(address) and not live.free(int(address)):
+        raise _Refused("InvalidValue")
+    return ()
+
+
+def _device_range(address: Any, nbytes: int) -> int:
+    found = live.find(int(address))
+    if found is None or int(address) + nbytes > found[0] + found[1]:
+        raise _Refused("InvalidValue")
+    return int(address)
+
+
+def _host(pointer: Any) -> int:
+    """The address of what cuda-python accepts as host memory: an address or a buffer such as a numpy array."""
+    if hasattr(pointer, "__array_interface__"):
+        return int(pointer.__array_interface__["data"][0])
+    if isinstance(pointer, bytes):
+        return int(ctypes.cast(pointer, ctypes.c_void_p).value or 0)
+    return int(pointer)
+
+
+def _copy(to_device: bool, from_device: bool) -> Function:
+    def copy(target: Any, source: Any, nbytes: Any, *_: Any) -> tuple[()]:
+        n = int(nbytes)
+        to = _device_range(target, n) if to_device else _host(target)
+        ctypes.memmove(to, _device_range(source, n) if from_device else _host(source), n)
+        return ()
+
+    return copy
+
+
+def _copy_runtime(target: Any, source: Any, nbytes: Any, kind: Any, *_: Any) -> tuple[()]:
+    to_device, from_device = {0: (False, False), 1: (True, False), 2: (False, True), 3: (True, True), 4: (False, False)}[int(kind)]  # fmt: skip
+    return _copy(to_device, from_device)(target, source, nbytes)  # type: ignore[no-any-return]
+
+
+def _fill(width: int) -> Function:
+    def fill(address: Any, value: Any, count: Any, *_: Any) -> tuple[()]:
+        n = int(count) * width
+        pattern = (int(value) & ((1 << 8 * width) - 1)).to_bytes(width, "little") * int(count)
+        ctypes.memmove(_device_range(address, n), pattern, n)
+        return ()
+
+    return fill
+
+
+def _library(*_: Any) -> tuple[int]:
+    return (new_handle(),)
+
+
+def _occupancy_clusters(_kernel: Any, config: Any) -> tuple[int]:
+    size = 1
+    for attribute in config.attrs:
+        if attribute.id == driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+            size = attribute.value.clusterDim.x * attribute.value.clusterDim.y * attribute.value.clusterDim.z
+    threads = config.blockDimX * config.blockDimY * config.blockDimZ
+    return (device.active_clusters(size, threads, config.sharedMemBytes),)
+
+
+_COMMON: dict[str, Function] = {
+    "StreamCreateWithFlags": _library,
+    "StreamCreateWithPriority": _library,
+    "StreamWaitEvent": _nothing,
+    "StreamSynchronize": _nothing,
+    "StreamQuery": _nothing,
+    "StreamDestroy": _nothing,
+    "EventCreateWithFlags": _event_new,
+    "EventRecord": _event_record,
+    "EventSynchronize": _nothing,
+    "EventQuery": _nothing,
+    "EventElapsedTime": _event_elapsed,
+    "EventDestroy": _event_drop,
+    "MemGetInfo": lambda: (device.MEMORY_BYTES, device.MEMORY_BYTES),
+    "LibraryUnload": _nothing,
+    "OccupancyMaxActiveBlocksPerMultiprocessor": lambda _k, block, shared: (device.blocks_per_sm(block, shared),),
+    "OccupancyAvailableDynamicSMemPerBlock": lambda _k, blocks, _b: (device.shared_for(blocks),),
+}
+
+_DRIVER: dict[str, Function] = {f"cu{name}": function for name, function in _COMMON.items()} | {
+    "cuInit": _nothing,
+    "cuDriverGetVersion": lambda: (driver.CUDA_VERSION,),
+    "cuDeviceGetCount": lambda: (1,),
+    "cuDeviceGet": lambda ordinal: (ordinal,),
+    "cuDeviceGetName": lambda _length, _device: (device.NAME.encode(),),
+    "cuDeviceGetAttribute": _attribute,
+    "cuDeviceTotalMem": lambda _device: (device.MEMORY_BYTES,),
+    "cuDevicePrimaryCtxRetain": lambda _device: (1,),
+    "cuDevicePrimaryCtxRelease": _nothing,
+    "cuCtxCreate": lambda *_: (1,),
+    "cuCtxDestroy": _nothing,
+    "cuCtxGetCurrent": lambda: (1,),
+    "cuCtxSetCurrent": _nothing,
+    "cuCtxPushCurrent": _nothing,
+    "cuCtxPopCurrent": lambda: (1,),
+    "cuCtxGetDevice": lambda: (0,),
+    "cuCtxSynchronize": _nothing,
+    "cuStreamCreate": _library,
+    "cuEventCreate": _event_new,
+    "cuMemAlloc": _allocate,
+    "cuMemAllocAsync": _allocate,
+    "cuMemFree": _free,
+    "cuMemFreeAsync": _free,
+    "cuMemcpyHtoD": _copy(True, False),
+    "cuMemcpyHtoDAsync": _copy(True, False),
+    "cuMemcpyDtoH": _copy(False, True),
+    "cuMemcpyDtoHAsync": _copy(False, True),
+    "cuMemcpyDtoD": _copy(True, True),
+    "cuMemcpyDtoDAsync": _copy(True, True),
+    "cuMemsetD8": _fill(1),
+    "cuMemsetD8Async": _fill(1),
+    "cuMemsetD16": _fill(2),
+    "cuMemsetD16Async": _fill(2),
+    "cuMemsetD32": _fill(4),
+    "cuMemsetD32Async": _fill(4),
+    "cuLibraryLoadData": _library,  # CuTe DSL's occupancy queries load an empty kernel; it is never launched
+    "cuLibraryEnumerateKernels": lambda count, _library: ([driver.CUkernel(new_handle()) for _ in range(count)],),
+    "cuKernelGetFunction": lambda kernel: (int(kernel),),
+    "cuFuncSetAttribute": _nothing,
+    "cuOccupancyMaxActiveClusters": _occupancy_clusters,
+}  # fmt: skip
+
+_RUNTIME: dict[str, Function] = {f"cuda{name}": function for name, function in _COMMON.items()} | {
+    "cudaGetDeviceCount": lambda: (1,),
+    "cudaGetDevice": lambda: (0,),
+    "cudaSetDevice": _nothing,
+    "cudaDeviceSynchronize": _nothing,
+    "cudaDeviceGetAttribute": _attribute,
+    "cudaGetLastError": _nothing,
+    "cudaPeekAtLastError": _nothing,
+    "cudaDriverGetVersion": lambda: (driver.CUDA_VERSION,),
+    "cudaRuntimeGetVersion": lambda: (driver.CUDA_VERSION,),
+    "cudaStreamCreate": _library,
+    "cudaEventCreate": _event_new,
+    "cudaMalloc": _allocate,
+    "cudaMallocAsync": _allocate,
+    "cudaFree": _free,
+    "cudaFreeAsync": _free,
+    "cudaMemcpy": _copy_runtime,
+    "cudaMemcpyAsync": _copy_runtime,
+    "cudaMemset": _fill(1),
+    "cudaMemsetAsync": _fill(1),
+}
+
+# what a function's first result is wrapped in, by the word its name contains
+_DRIVER_TYPES = {
+    "StreamCreate": driver.CUstream, "EventCreate": driver.CUevent, "MemAlloc": driver.CUdeviceptr,
+    "LibraryLoadData": driver.CUlibrary, "KernelGetFunction": driver.CUfunction, "cuDeviceGet": driver.CUdevice,
+    "cuCtxGetDevice": driver.CUdevice, "cuCtxCreate": driver.CUcontext, "cuCtxGetCurrent": driver.CUcontext,
+    "cuCtxPopCurrent": driver.CUcontext, "CtxRetain": driver.CUcontext,
+}  # fmt: skip
+_RUNTIME_TYPES = {"StreamCreate": runtime.cudaStream_t, "EventCreate": runtime.cudaEvent_t}
+_EXACT = {"cuDeviceGet"}
+
+_DRIVER_CODES = {"InvalidValue": "CUDA_ERROR_INVALID_VALUE", "InvalidHandle": "CUDA_ERROR_INVALID_HANDLE"}
+_RUNTIME_CODES = {"InvalidValue": "cudaErrorInvalidValue", "InvalidHandle": "cudaErrorInvalidResourceHandle"}
+
+
+def _answered(name: str, function: Function, status: Any, codes: dict[str, str], types: dict[str, Any]) -> Function:
+    """Give a function the manners of cuda-python: a tuple that starts with the status."""
+    wrap = next((t for word, t in types.items() if (name == word if word in _EXACT else word in name)), None)
+
+    def call(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        try:
+            results = function(*args, **kwargs)
+        except _Refused as refused:
+            return (getattr(status, codes[refused.name]), None)
+        if wrap is not None and results:
+            results = (wrap(results[0]), *results[1:])
+        return (status(0), *results)
+
+    call.__name__ = name
+    return call
+
+
+def _refusal(name: str) -> Function:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise CudaCallError(
+            f"the emulator does not answer {name}",
+            hint="the book's page 'The emulator' lists the CUDA calls that are; guard this one with a GPU check",
+        )
+
+    refuse.__name__ = name
+    return refuse
+
+
+def tables() -> dict[Any, dict[str, Function]]:
+    """The replacement of every function of cuda.bindings.driver and cuda.bindings.runtime, by module and name."""
+    result: dict[Any, dict[str, Function]] = {}
+    for module, prefix, answers, status, codes, types in (
+        (driver, "cu", _DRIVER, driver.CUresult, _DRIVER_CODES, _DRIVER_TYPES),
+        (runtime, "cuda", _RUNTIME, runtime.cudaError_t, _RUNTIME_CODES, _RUNTIME_TYPES),
+    ):
+        table = {name: _refusal(name) for name in dir(module) if _is_function(module, name, prefix)}
+        table |= {n: _answered(n, f, status, codes, types) for n, f in answers.items() if hasattr(module, n)}
+        for word in ("Name", "String"):
+            table[f"{prefix}GetError{word}"] = lambda error, ok=status(0): (ok, error.name.encode())
+        result[module] = table
+    return result
+
+
+def _is_function(module: Any, name: str, prefix: str) -> bool:
+    value = getattr(module, name)
+    rest = name.removeprefix(prefix)
+    return rest != name and rest[:1].isupper() and callable(value) and not isinstance(value, type)

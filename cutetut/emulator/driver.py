@@ -1,0 +1,249 @@
+"""The host side: run the DSL's compiled host function on this machine and catch its launches.
+
+CuTe DSL compiles a `@cute.jit` function into native host code that calls about a dozen functions of the
+CUDA runtime.  `install` gives every such piece of code ours instead (host_calls.py): they answer queries,
+load the PTX that this very compilation produced, and hand each launch to the scheduler.  A launch has
+finished when it returns, so streams keep their order and synchronising is nothing.
+
+This is the only file that touches private parts of the DSL; it fits version 4.8.1 exactly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import cuda_api, dlpack, live
+from .cuda_api import CudaCallError
+from .errors import EmulatorError
+from .host_calls import HostCalls, flight
+from .patches import Patches
+
+ARCH = "sm_90a"
+PREFIXES = ("CUTE_DSL", "CUTE_EXPERIMENTAL_DSL")
+
+_patches = Patches()
+_environment: dict[str, str | None] = {}
+
+
+def install(dump_dir: str) -> None:
+    """Make this process's CuTe DSL compile for sm_90a and run kernels in the emulator; again does nothing.
+
+    PTX and cubin of every compilation are written to `dump_dir`.
+    """
+    if _patches:
+        return
+    _check_environment()
+    for prefix in PREFIXES:
+        for name, value in (("ARCH", ARCH), ("DISABLE_FILE_CACHING", "1"), ("DUMP_DIR", dump_dir)):
+            _set_environment(f"{prefix}_{name}", value)
+    reread_environment()
+    import cutlass.testing
+    from cutlass.base_dsl import compiler, dsl, jit_executor
+    from cutlass.cute import runtime, testing
+    from cutlass.cutlass_dsl import cuda_jit_executor
+
+    for module, table in cuda_api.tables().items():
+        for name, function in table.items():
+            _patches.set(module, name, function)
+    options, jit = compiler.CompileOptions, compiler.Compiler.jit
+    _patches.set(options, "apply_envar_settings", _keep_artifacts(compiler, options.apply_envar_settings))
+    _patches.set(compiler.Compiler, "jit", _engine_with_our_calls(dsl, jit))
+    _patches.set(runtime._Tensor, "__init__", _tensors_in_global_memory(runtime._Tensor.__init__))
+    compiled, executor = jit_executor.JitCompiledFunction, jit_executor.JitExecutor
+    ours = cuda_jit_executor.CudaDialectJitCompiledFunction
+    _patches.set(dsl.BaseDSL, "_func", _guard(dsl.BaseDSL._func, _arguments_of_direct_call))
+    _patches.set(ours, "__call__", _guard(ours.__call__, lambda self, *a, **k: _bound(self.execution_args, a, k)))
+    _patches.set(ours, "to", _guard(ours.to))
+    _patches.set(compiled, "run_compiled_program", _guard(compiled.run_compiled_program))
+    _patches.set(executor, "run_compiled_program", _guard(executor.run_compiled_program))
+    call = executor.__call__
+    _patches.set(executor, "__call__", _guard(call, lambda self, *a, **k: _bound(self.jit_module.execution_args, a, k)))
+    _patches.set(cutlass.testing, "benchmark", _benchmark)
+    _patches.set(testing, "benchmark", _benchmark)
+
+
+def uninstall() -> None:
+    """Undo `install`: the DSL and its environment are as before."""
+    _patches.restore()
+    for name, value in _environment.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    _environment.clear()
+    reread_environment()
+
+
+def installed() -> bool:
+    """Whether kernels of this process run in the emulator."""
+    return bool(_patches)
+
+
+def _check_environment() -> None:
+    arch = os.environ.get("CUTE_DSL_ARCH", ARCH)
+    if arch != ARCH:
+        raise CudaCallError(
+            f"CUTE_DSL_ARCH={arch}, but the emulator is a GPU of architecture {ARCH}", hint="unset CUTE_DSL_ARCH"
+        )
+    backend = os.environ.get("CUTE_DSL_COMPILER_BACKEND", "legacy")
+    if backend != "legacy":
+        raise CudaCallError(
+            f"CUTE_DSL_COMPILER_BACKEND={backend}; the emulator can only follow the default one",
+            hint="unset CUTE_DSL_COMPILER_BACKEND",
+        )
+
+
+def _set_environment(name: str, value: str) -> None:
+    _environment[name] = os.environ.get(name)
+    os.environ[name] = value
+
+
+def reread_environment() -> None:
+    """Let a CuTe DSL that was imported before see the environment as it is now."""
+    if "cutlass" not in sys.modules:
+        return
+    from cutlass.base_dsl import env_manager
+    from cutlass.base_dsl.dsl import DSLSingletonMeta
+
+    for value in vars(env_manager).values():
+        if getattr(value, "__module__", "") == env_manager.__name__ and hasattr(value, "cache_clear"):
+            value.cache_clear()
+    for dsl in DSLSingletonMeta._instances.values():
+        dsl.envar.__init__(dsl.envar.prefix)
+
+
+# -- compilation -----------------------------------------------------------------------------------
+
+
+def _keep_artifacts(compiler: Any, original: Callable[..., None]) -> Callable[..., None]:
+    """Every compilation keeps PTX, cubin and source lines, without giving up the DSL's own cache."""
+
+    def apply_envar_settings(self: Any, envar: Any, function_name: str) -> None:
+        if self.enable_tvm_ffi or envar.enable_tvm_ffi:
+            raise CudaCallError(
+                "functions compiled for TVM-FFI launch without CuTe DSL's host code, which the emulator needs",
+                hint="compile without --enable-tvm-ffi (and CUTE_DSL_ENABLE_TVM_FFI)",
+            )
+        for option in (compiler.KeepPTX, compiler.KeepCUBIN, compiler.GenerateLineInfo):
+            self.options[option].value = True
+        original(self, envar, function_name)
+        for path in (self.full_ptx_path, self.full_cubin_path):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)  # of an earlier function of the same name: a reader must not take it for this one's
+
+    return apply_envar_settings
+
+
+def _engine_with_our_calls(dsl: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Each execution engine gets callbacks of its own, with the PTX that its compilation just wrote."""
+
+    def jit(self: Any, module: Any, opt_level: int = 2, shared_libs: Any = ()) -> Any:
+        engine = original(self, module, opt_level, shared_libs)
+        owner = next(d for d in dsl.DSLSingletonMeta._instances.values() if d.compiler_provider is self)
+        calls = HostCalls(_read(owner.compile_options.full_ptx_path))
+        calls.register(engine)
+        engine.cutetut_calls = calls  # native code holds their addresses: they live as long as the engine
+        return engine
+
+    return jit
+
+
+def _read(path: str | None) -> str | None:
+    if path is None or not os.path.exists(path):
+        return None  # host code without kernels
+    with open(path) as file:
+        return file.read().rstrip("\0")
+
+
+def _tensors_in_global_memory(original: Callable[..., None]) -> Callable[..., None]:
+    """A tensor on the device is in global memory, as a CUDA tensor is: TMA and cp.async ask for that."""
+
+    def __init__(self: Any, tensor: Any, *args: Any, enable_tvm_ffi: bool = False, **kwargs: Any) -> None:
+        if enable_tvm_ffi:
+            raise CudaCallError("from_dlpack(enable_tvm_ffi=True) is not emulated", hint="leave the option out")
+        original(self, tensor, *args, **kwargs)
+        capsule = self._dlpack_data
+        if type(capsule).__name__ != "PyCapsule" or dlpack.device_type(capsule) != dlpack.CPU:
+            return
+        if live.on_device(tensor):
+            dlpack.set_device_type(capsule, dlpack.CUDA)
+        if (span := dlpack.span(capsule)) is not None:
+            live.remember(self, span, live.on_device(tensor))
+
+    return __init__
+
+
+# -- calls -----------------------------------------------------------------------------------------
+
+
+def _guard(original: Callable[..., Any], arguments: Callable[..., dict[str, Any]] | None = None) -> Callable[..., Any]:
+    """Run a call of the DSL that may launch; raise what a callback kept in place of the DSL's error code."""
+
+    @functools.wraps(original)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        outer = flight.arguments
+        if outer is None and arguments is not None:
+            flight.arguments = arguments(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        except BaseException as failure:
+            error, flight.error = flight.error, None
+            if error is None and not isinstance(failure, EmulatorError):
+                raise
+            error = error or failure
+        finally:
+            flight.arguments = outer
+        raise _clean(error)
+
+    return guarded
+
+
+def _clean(error: BaseException) -> BaseException:
+    """An error that shows its reader where the launch was, not how the emulator got there."""
+    if isinstance(error, EmulatorError) and not os.environ.get("CUTETUT_TRACEBACK"):
+        error.__context__ = error.__cause__ = None
+        return error.with_traceback(None)
+    return error
+
+
+def _bound(execution_args: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a compiled function by name; the DSL itself complains about wrong ones."""
+    try:
+        return dict(execution_args.bound_call_arguments(args, kwargs))
+    except Exception:
+        return {}
+
+
+def _arguments_of_direct_call(_dsl: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+    try:
+        return dict(inspect.signature(function).bind_partial(*args, **kwargs).arguments)
+    except (TypeError, ValueError):
+        return {}
+
+
+def _benchmark(function: Callable[..., Any], *_: Any, **options: Any) -> float:
+    """cutlass.testing.benchmark in the emulator: one call, its wall time in microseconds, and a word on stderr.
+
+    The times it gives say nothing about a GPU; `cutetut.bench` refuses to give any.
+    """
+    generator, arguments = options.get("workspace_generator"), options.get("kernel_arguments")
+    workspace = generator() if generator is not None else arguments
+    cuda_api.warn_about_time()
+    started = time.perf_counter()
+    function(*workspace.args, **workspace.kwargs)
+    return (time.perf_counter() - started) * 1e6
+
+
+def emulate(script: str, args: list[str]) -> int:
+    """Run a script written for a GPU as `python script args` would, without one; returns its exit status."""
+    from .script import run
+
+    return run(script, args)

@@ -1,0 +1,143 @@
+"""Which memory of this process a kernel may reach: the tensors that are alive, found by address.
+
+A kernel's arguments name most of what it touches.  Pointers that come another way (a table of
+pointers in memory, `make_ptr(dtype, tensor.data_ptr())`) are looked up here, so a wild pointer is
+an error and never a crash.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from .dlpack import Span, label
+
+# Whether a tensor counts as device memory.  Without a GPU every tensor does, unless a script that was
+# written for a GPU runs: then only what it moved to "cuda" does.
+on_device: Callable[[object], bool] = lambda tensor: True  # noqa: E731
+
+_wrappers: weakref.WeakKeyDictionary[Any, tuple[Span, bool]] = weakref.WeakKeyDictionary()
+_buffers: dict[int, ctypes.Array[ctypes.c_uint8]] = {}
+_found: list[weakref.ref[torch.Tensor]] = []  # tensors a search has found: they are usually asked for again
+_libc = ctypes.CDLL(None)
+
+
+def remember(wrapper: object, span: Span, device: bool) -> None:
+    """Note the memory of a CuTe tensor; it counts for as long as the object lives."""
+    _wrappers[wrapper] = span, device
+
+
+def span_of(wrapper: object) -> tuple[Span, bool] | None:
+    """The memory of a CuTe tensor noted before, and whether it is device memory."""
+    try:
+        return _wrappers.get(wrapper)
+    except TypeError:  # not hashable or not weakly referable: never noted
+        return None
+
+
+def allocate(nbytes: int) -> int:
+    """Device memory for cuMemAlloc and cudaMalloc: its address, a multiple of 256."""
+    buffer = (ctypes.c_uint8 * (nbytes + 256))()
+    address = -(-ctypes.addressof(buffer) // 256) * 256
+    _buffers[address] = buffer
+    return address
+
+
+def free(address: int) -> bool:
+    """Release memory of `allocate`; False when there is none at this address."""
+    return _buffers.pop(address, None) is not None
+
+
+def find(address: int) -> tuple[int, int, str] | None:
+    """(start, bytes, label) of the live memory that holds an address; None when nothing does."""
+    for start, buffer in _buffers.items():
+        nbytes = len(buffer) - 256
+        if start <= address < start + nbytes:
+            return start, nbytes, f"allocation of {nbytes} bytes"
+    if not _is_mapped(address):
+        return None
+    tensor = _known_tensor(address) or _search_tensor(address)
+    if tensor is not None:
+        if not on_device(tensor):
+            return None
+        with torch._C.DisableTorchFunction():
+            storage = tensor.untyped_storage()
+            return storage.data_ptr(), storage.nbytes(), torch_span(tensor, "a tensor").label
+    for span, device in list(_wrappers.values()):
+        if device and span.holds(address):
+            return span.start, span.nbytes, span.label
+    return None
+
+
+def _is_mapped(address: int) -> bool:
+    """Whether the address is in this process's memory at all: spares a search for integers that are no address."""
+    page = ctypes.c_void_p(address & ~4095)
+    return not _libc.mincore(page, ctypes.c_size_t(1), ctypes.byref(ctypes.c_ubyte()))
+
+
+def _known_tensor(address: int) -> torch.Tensor | None:
+    """A tensor found before that is alive and still holds the address."""
+    with torch._C.DisableTorchFunction():
+        for reference in reversed(_found):
+            tensor = reference()
+            if tensor is not None and _holds(tensor, address):
+                return tensor
+    return None
+
+
+def _search_tensor(address: int) -> torch.Tensor | None:
+    """The live torch tensor whose storage holds an address, the largest view of it."""
+    best: torch.Tensor | None = None
+    with torch._C.DisableTorchFunction():
+        for item in gc.get_objects():
+            if issubclass(type(item), torch.Tensor) and _holds(item, address):
+                if best is None or item.numel() > best.numel():
+                    best = item
+    if best is not None:
+        _found[:] = [reference for reference in _found if reference() is not None][-63:]
+        _found.append(weakref.ref(best))
+    return best
+
+
+def _holds(tensor: torch.Tensor, address: int) -> bool:
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        return False
+    storage = tensor.untyped_storage()
+    return storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes()
+
+
+def torch_span(tensor: torch.Tensor, name: str) -> Span:
+    """The bytes of a strided torch tensor, from its first element to its last."""
+    with torch._C.DisableTorchFunction():
+        shape, size = tuple(tensor.shape), tensor.element_size()
+        reach = sum((n - 1) * stride for n, stride in zip(shape, tensor.stride(), strict=True))
+        elements = reach + 1 if tensor.numel() else 0
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        return Span(tensor.data_ptr(), elements * size, label(name, shape, dtype))
+
+
+def spans(name: str, value: object, depth: int = 4) -> Iterator[tuple[Span, bool]]:
+    """Every tensor in an argument, nested containers included, each with whether it is device memory."""
+    if issubclass(type(value), torch.Tensor):
+        if value.layout == torch.strided:  # type: ignore[attr-defined]
+            yield torch_span(value, name), on_device(value)  # type: ignore[arg-type]
+    elif (known := span_of(value)) is not None:
+        span, device = known
+        yield Span(span.start, span.nbytes, span.label.replace("tensor", name, 1)), device
+    elif depth == 0:
+        return
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            yield from spans(f"{name}[{i}]", item, depth - 1)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from spans(f"{name}[{key!r}]", item, depth - 1)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from spans(f"{name}.{field.name}", getattr(value, field.name, None), depth - 1)
