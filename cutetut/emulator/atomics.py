@@ -137,6 +137,10 @@ def _float_update(form: _Form) -> Update:
     return lambda old, b: _canonical_nan(function(old, b), kind)
 
 
+def _compare_and_swap(old: np.ndarray, expected: np.ndarray, new: np.ndarray) -> np.ndarray:
+    return np.where(old == expected, new, old)
+
+
 def _update(form: _Form) -> Update:
     operation = form.operation
     if form.type.startswith(("f", "bf")):
@@ -146,7 +150,7 @@ def _update(form: _Form) -> Update:
     one, zero = np.uint32(1), np.uint32(0)
     exact: dict[str, Update] = {
         "exch": lambda old, b: b,
-        "cas": lambda old, b, c: np.where(old == b, c, old),
+        "cas": _compare_and_swap,
         "inc": lambda old, b: np.where(old >= b, zero, old + one),
         "dec": lambda old, b: np.where((old == zero) | (old > b), b, old - one),
     }

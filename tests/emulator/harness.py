@@ -1,46 +1,70 @@
-"""Run a few lines of PTX on the emulator: registers are loaded from and stored to numpy arrays."""
+"""Run a few lines of PTX, on the emulator or on a GPU: registers are loaded from and stored to numpy arrays."""
 
 from __future__ import annotations
 
 import io
+import os
 
 import numpy as np
 
 from cutetut.emulator import ptx, scheduler
 from cutetut.emulator.memory import GlobalMemory
 
+Dim = tuple[int, int, int]
 HEADER = ".version 8.8\n.target sm_90a\n.address_size 64\n"
 
 
 def kernel(body: str, params: int = 1, header: str = "", name: str = "k") -> str:
     """PTX of a kernel with `params` 64-bit parameters p0, p1, ... and declared %r, %rd, %f, %h, %p registers."""
     declared = ", ".join(f".param .b64 p{i}" for i in range(params))
-    registers = ".reg .pred %p<32>; .reg .b16 %h<64>; .reg .b32 %r<128>; .reg .b64 %rd<64>; .reg .f32 %f<64>; .reg .f64 %fd<32>;"
+    registers = (
+        ".reg .pred %p<32>; .reg .b16 %h<64>; .reg .b32 %r<128>; .reg .b64 %rd<64>; "
+        ".reg .f32 %f<64>; .reg .f64 %fd<32>;"
+    )
     return f"{HEADER}{header}\n.visible .entry {name}({declared}) {{\n{registers}\n{body}\nret;\n}}\n"
+
+
+def on_gpu() -> bool:
+    """Whether PTX runs on this machine's GPU: `pytest --gpu` asks for it, or CUTETUT_TEST_GPU=1 outside pytest."""
+    return os.environ.get("CUTETUT_BACKEND") == "gpu" or os.environ.get("CUTETUT_TEST_GPU") == "1"
 
 
 def run(
     text: str,
-    *arrays: np.ndarray,
-    grid: tuple[int, int, int] = (1, 1, 1),
-    block: tuple[int, int, int] = (32, 1, 1),
-    **options: object,
+    *arrays: np.ndarray | bytes,
+    grid: Dim = (1, 1, 1),
+    block: Dim = (32, 1, 1),
+    cluster: Dim = (1, 1, 1),
+    dynamic_smem: int = 0,
+    budget: int | None = None,
 ) -> str:
-    """Launch the only kernel of a PTX text with the addresses of arrays as parameters; returns what it printed."""
+    """Launch the only kernel of a PTX text with the addresses of arrays as parameters; returns what it printed.
+
+    A bytes argument is the raw value of a parameter.  On a GPU the arrays are copied there and back.
+    """
+    if on_gpu():
+        from tests.emulator import hardware  # needs the CUDA driver
+
+        return hardware.run_on_gpu(
+            text, *arrays, grid=grid, block=block, cluster=cluster, dynamic_smem=dynamic_smem, budget=budget
+        )
     module = ptx.parse(text)
     memory = GlobalMemory()
     for i, array in enumerate(arrays):
-        memory.add(array.ctypes.data, array.nbytes, f"p{i}")
+        if isinstance(array, np.ndarray):
+            memory.add(array.ctypes.data, array.nbytes, f"p{i}")
     out = io.StringIO()
     scheduler.launch(
         module,
         next(iter(module.kernels)),
         grid=grid,
         block=block,
-        params=[int(a.ctypes.data).to_bytes(8, "little") for a in arrays],
+        cluster=cluster,
+        dynamic_smem=dynamic_smem,
+        params=[a if isinstance(a, bytes) else int(a.ctypes.data).to_bytes(8, "little") for a in arrays],
         memory=memory,
         out=out,
-        **options,  # type: ignore[arg-type]
+        budget=budget,
     )
     return out.getvalue()
 
