@@ -89,7 +89,7 @@ def thread_colors(rows: int, cols: int) -> npt.NDArray[np.uint8]:
     thread = np.arange(rows * cols)
     base = mpl.colormaps["cividis"](0.08 + 0.8 * thread / max(1, thread.size - 1))[:, :3]
     light = ((thread // cols + thread % cols) % 2 == 1)[:, None]
-    toned = np.where(light, base + 0.38 * (1.0 - base), 0.78 * base)
+    toned = np.where(light, base + 0.55 * (1.0 - base), 0.6 * base)
     return np.asarray(np.rint(toned * 255), dtype=np.uint8)
 
 

@@ -268,7 +268,7 @@ class Picker {
   showMap() {
     this.tile.prepare(this.map, this.wrap.clientWidth, themeOf(this.root));
     for (const radio of this.radios) radio.checked = radio.value === this.map.name;
-    const columns = ["value", this.map.coords && "coordinate", this.map.offset && "offset", "element"];
+    const columns = ["v", this.map.coords && "coordinate", this.map.offset && "offset", "element"];
     this.head.replaceChildren(...columns.filter(Boolean).map((text) => make("th", { scope: "col" }, text)));
   }
 
