@@ -161,6 +161,17 @@ def activate(announce: bool = True) -> Backend:
     return chosen
 
 
+def current() -> Backend | None:
+    """The backend of this process; None before `activate`."""
+    return _active
+
+
+def adopt(chosen: Backend | None) -> None:
+    """Take over a decision made elsewhere, or forget the one made (None)."""
+    global _active
+    _active = chosen
+
+
 def run_as_command() -> bool:
     """True while `python -m cutetut ...` imports the package: its subcommands activate a backend if they need one."""
     return sys.argv[:1] == ["-m"] and __package__ in sys.orig_argv  # argv is "-m" only while the package is imported

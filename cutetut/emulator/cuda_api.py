@@ -123,7 +123,7 @@ def _host(pointer: Any) -> int:
     if hasattr(pointer, "__array_interface__"):
         return int(pointer.__array_interface__["data"][0])
     if isinstance(pointer, bytes):
-        return int(ctypes.cast(pointer, ctypes.c_void_p).value or 0)
+        return int(ctypes.cast(ctypes.c_char_p(pointer), ctypes.c_void_p).value or 0)
     return int(pointer)
 
 
@@ -137,9 +137,11 @@ def _copy(to_device: bool, from_device: bool) -> Function:
     return copy
 
 
-def _copy_runtime(target: Any, source: Any, nbytes: Any, kind: Any, *_: Any) -> tuple[()]:
-    to_device, from_device = {0: (False, False), 1: (True, False), 2: (False, True), 3: (True, True), 4: (False, False)}[int(kind)]  # fmt: skip
-    return _copy(to_device, from_device)(target, source, nbytes)  # type: ignore[no-any-return]
+_DIRECTIONS = {1: (True, False), 2: (False, True), 3: (True, True)}  # cudaMemcpyKind: (to device, from device)
+
+
+def _copy_runtime(target: Any, source: Any, nbytes: Any, kind: Any, *_: Any) -> Any:
+    return _copy(*_DIRECTIONS.get(int(kind), (False, False)))(target, source, nbytes)
 
 
 def _fill(width: int) -> Function:
@@ -301,7 +303,7 @@ def tables() -> dict[Any, dict[str, Function]]:
         table = {name: _refusal(name) for name in dir(module) if _is_function(module, name, prefix)}
         table |= {n: _answered(n, f, status, codes, types) for n, f in answers.items() if hasattr(module, n)}
         for word in ("Name", "String"):
-            table[f"{prefix}GetError{word}"] = lambda error, ok=status(0): (ok, error.name.encode())
+            table[f"{prefix}GetError{word}"] = _answered(word, lambda error: (error.name.encode(),), status, codes, {})
         result[module] = table
     return result
 

@@ -16,10 +16,10 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from . import cuda_api, dlpack, live
+from . import cuda_api, cuda_torch, dlpack, live
 from .cuda_api import CudaCallError
 from .errors import EmulatorError
 from .host_calls import HostCalls, flight
@@ -65,6 +65,7 @@ def install(dump_dir: str) -> None:
     _patches.set(executor, "run_compiled_program", _guard(executor.run_compiled_program))
     call = executor.__call__
     _patches.set(executor, "__call__", _guard(call, lambda self, *a, **k: _bound(self.jit_module.execution_args, a, k)))
+    cuda_torch.streams(_patches)
     _patches.set(cutlass.testing, "benchmark", _benchmark)
     _patches.set(testing, "benchmark", _benchmark)
 
@@ -234,8 +235,8 @@ def _benchmark(function: Callable[..., Any], *_: Any, **options: Any) -> float:
 
     The times it gives say nothing about a GPU; `cutetut.bench` refuses to give any.
     """
-    generator, arguments = options.get("workspace_generator"), options.get("kernel_arguments")
-    workspace = generator() if generator is not None else arguments
+    generator = options.get("workspace_generator")
+    workspace: Any = generator() if generator is not None else options.get("kernel_arguments")
     cuda_api.warn_about_time()
     started = time.perf_counter()
     function(*workspace.args, **workspace.kwargs)
@@ -244,6 +245,6 @@ def _benchmark(function: Callable[..., Any], *_: Any, **options: Any) -> float:
 
 def emulate(script: str, args: list[str]) -> int:
     """Run a script written for a GPU as `python script args` would, without one; returns its exit status."""
-    from .script import run
+    from ..emulate import run
 
     return run(script, args)

@@ -22,26 +22,26 @@ from .dlpack import Span
 from .errors import EmulatorError, LaunchError
 from .memory import GlobalMemory
 
-P, I, L = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+PTR, I32, I64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 FAILED = 999  # cudaErrorUnknown: what host code is told once a callback has kept an exception
 SHARED_SIZE_BYTES, MAX_THREADS_PER_BLOCK = 1, 0  # CUfunction_attribute
 
 SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "_cudaLibraryLoadData": (P, P, P, P, I, P, P, I),
-    "_cudaLibraryUnload": (P,),
-    "_cudaLibraryGetKernel": (P, P, P),
-    "_cuKernelGetAttribute": (P, I, P, I),
-    "_cudaKernelSetAttributeForDevice": (P, I, I, I),
-    "_cudaFuncSetAttribute": (P, I, I),
-    "_cudaGetDevice": (P,),
-    "_cudaGetDeviceCount": (P,),
-    "_cudaSetDevice": (I,),
-    "_cudaDeviceGetAttribute": (P, I, I),
+    "_cudaLibraryLoadData": (PTR, PTR, PTR, PTR, I32, PTR, PTR, I32),
+    "_cudaLibraryUnload": (PTR,),
+    "_cudaLibraryGetKernel": (PTR, PTR, PTR),
+    "_cuKernelGetAttribute": (PTR, I32, PTR, I32),
+    "_cudaKernelSetAttributeForDevice": (PTR, I32, I32, I32),
+    "_cudaFuncSetAttribute": (PTR, I32, I32),
+    "_cudaGetDevice": (PTR,),
+    "_cudaGetDeviceCount": (PTR,),
+    "_cudaSetDevice": (I32,),
+    "_cudaDeviceGetAttribute": (PTR, I32, I32),
     "_cudaDeviceSynchronize": (),
-    "_cudaStreamSynchronize": (P,),
-    "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": (P, P, I, L),
-    "_cudaLaunchKernelEx": (P, P, P),
-    "_cudaLaunchKernel": (P, I, I, I, I, I, I, P, L, P),
+    "_cudaStreamSynchronize": (PTR,),
+    "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": (PTR, PTR, I32, I64),
+    "_cudaLaunchKernelEx": (PTR, PTR, PTR),
+    "_cudaLaunchKernel": (PTR, I32, I32, I32, I32, I32, I32, PTR, I64, PTR),
 }
 
 # The other wrappers of the runtime library: refused by name, so that none runs into a missing driver.
@@ -116,14 +116,14 @@ class HostCalls:
         self.kernels: dict[int, Kernel] = {}
         self.callbacks: dict[str, Any] = {}
         for name, types in SIGNATURES.items():
-            self.callbacks[name] = ctypes.CFUNCTYPE(I, *types)(_kept(getattr(self, name[1:])))
+            self.callbacks[name] = ctypes.CFUNCTYPE(I32, *types)(_kept(getattr(self, name[1:])))
         for name in REFUSED:
-            self.callbacks[name] = ctypes.CFUNCTYPE(I)(_kept(_refusal(name[1:])))
+            self.callbacks[name] = ctypes.CFUNCTYPE(I32)(_kept(_refusal(name[1:])))
 
     def register(self, engine: Any) -> None:
         """Make an execution engine call these; they must live as long as it does."""
         for name, callback in self.callbacks.items():
-            engine.raw_register_runtime(name, ctypes.cast(callback, P))
+            engine.raw_register_runtime(name, ctypes.cast(callback, PTR))
 
     # -- libraries and kernels -----------------------------------------------------------------
 

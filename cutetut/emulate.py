@@ -1,0 +1,93 @@
+"""Run a CuTe DSL script that was written for a GPU on a machine without one.
+
+    python -m cutetut emulate script.py [args]
+
+The script sees a CUDA device: `.cuda()`, `device="cuda"`, torch.cuda's streams and events, and the CUDA
+driver's own functions.  Its kernels run in the emulator.  Everything else is as `python script.py args` does it.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import traceback
+import types
+from pathlib import Path
+
+from . import backend
+from .emulator import cuda_torch, driver, live
+from .emulator.patches import Patches
+
+_HERE = str(Path(__file__).parent)
+
+
+def run(script: str, args: list[str]) -> int:
+    """Run a script as `__main__` with its arguments; returns the exit status `python` would have.
+
+    What the script raises is printed to stderr, an emulator error last and with the script's own frames only.
+    The process is as before afterwards: sys.argv, sys.path, __main__, environment, folder, torch and CuTe DSL.
+    """
+    if not os.path.isfile(script):
+        print(f"{sys.executable}: can't open file {script!r}: no such file", file=sys.stderr)
+        return 2
+    patches, already = Patches(), driver.installed()
+    saved = sys.argv, list(sys.path), dict(os.environ), os.getcwd(), sys.excepthook, live.on_device
+    main, chosen = sys.modules["__main__"], backend.current()
+    try:
+        os.environ[backend.VARIABLE] = "emulator"
+        backend.adopt(backend.Backend("emulator", "cuda", "python -m cutetut emulate"))
+        driver.install(backend.artifact_dir())
+        live.on_device = cuda_torch.marked
+        sys.argv, sys.path[0:1] = [script, *args], [str(Path(script).resolve().parent)]
+        with cuda_torch.whole_device(patches):
+            return _status(script)
+    finally:
+        patches.restore()
+        if not already:
+            driver.uninstall()
+        backend.adopt(chosen)
+        sys.argv, sys.path[:], environment, folder, sys.excepthook, live.on_device = saved
+        sys.modules["__main__"] = main
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(folder)
+
+
+def _status(script: str) -> int:
+    try:
+        runpy.run_path(script, run_name="__main__")
+        return 0
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):
+            return stop.code or 0
+        print(stop.code, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as error:
+        _report(error)
+        return 130
+    except BaseException as error:
+        _report(error)
+        return 1
+    finally:
+        sys.stdout.flush()
+
+
+def _report(error: BaseException) -> None:
+    """Print an exception as the interpreter does, without the frames of this package and of runpy."""
+    if not os.environ.get("CUTETUT_TRACEBACK"):
+        error.__traceback__ = _without_us(error.__traceback__)
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except Exception:  # the script replaced it with something that fails
+        traceback.print_exception(error)
+
+
+def _without_us(trace: types.TracebackType | None) -> types.TracebackType | None:
+    if trace is None:
+        return None
+    rest = _without_us(trace.tb_next)
+    name = trace.tb_frame.f_code.co_filename
+    if name.startswith(_HERE) or name == "<frozen runpy>" or name == runpy.__file__:
+        return rest
+    return types.TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)

@@ -1,0 +1,385 @@
+"""torch.cuda without a GPU: streams and events for chapters, a whole device for scripts that expect one.
+
+`streams` replaces what a program needs to pass a stream to a kernel and to wait for it; it leaves
+`torch.cuda.is_available()` false.  `whole_device` makes "cuda" a device: a tensor is on it when its storage
+carries a mark, and `CudaMode` gives and passes on that mark.  The data stays in this process's memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from . import cuda_api, device
+from .cuda_api import CudaCallError
+from .patches import Patches
+
+
+class Stream:
+    """torch.cuda.Stream: a number, because work is done when it is issued."""
+
+    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
+        self.priority = priority
+        self.cuda_stream = int(kwargs.get("stream_ptr", 0)) or cuda_api.new_handle()
+        self.device = torch.device("cuda", 0)
+
+    def synchronize(self) -> None:
+        """Nothing is outstanding."""
+
+    def query(self) -> bool:
+        return True
+
+    def wait_event(self, event: Event) -> None:
+        """The event's work is done."""
+
+    def wait_stream(self, stream: Stream) -> None:
+        """The other stream's work is done."""
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.cuda_stream
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and other.cuda_stream == self.cuda_stream
+
+    def __hash__(self) -> int:
+        return hash(self.cuda_stream)
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device=cuda:0 cuda_stream={self.cuda_stream:#x}>"
+
+    def __enter__(self) -> Stream:
+        _stack.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _stack.pop()
+
+
+class ExternalStream(Stream):
+    """torch.cuda.ExternalStream: the stream with a given handle."""
+
+    def __init__(self, stream_ptr: int, device: Any = None, **kwargs: Any) -> None:
+        super().__init__(device)
+        self.cuda_stream = stream_ptr
+
+
+class Event:
+    """torch.cuda.Event: the moment it was recorded, by this machine's clock."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        self.timed = enable_timing
+        self.cuda_event = cuda_api.new_handle()
+
+    def record(self, stream: Stream | None = None) -> None:
+        cuda_api.record(self.cuda_event)
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """The event's work is done."""
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        """The event's work is done."""
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Wall time of the emulation in milliseconds, announced as such on stderr."""
+        if not (self.timed and end_event.timed):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        return cuda_api.elapsed_ms(self.cuda_event, end_event.cuda_event)
+
+
+_DEFAULT = ExternalStream(0)
+_stack: list[Stream] = [_DEFAULT]
+
+
+@contextlib.contextmanager
+def _on_stream(stream: Stream | None) -> Iterator[None]:
+    if stream is None:
+        yield
+        return
+    with stream:
+        yield
+
+
+def _set_stream(stream: Stream) -> None:
+    _stack[-1] = stream
+
+
+def streams(patches: Patches) -> None:
+    """Replace torch.cuda's streams, events and synchronize."""
+    for name, value in {
+        "Stream": Stream,
+        "ExternalStream": ExternalStream,
+        "Event": Event,
+        "stream": _on_stream,
+        "StreamContext": _on_stream,
+        "current_stream": lambda device=None: _stack[-1],
+        "default_stream": lambda device=None: _DEFAULT,
+        "set_stream": _set_stream,
+        "synchronize": lambda device=None: None,
+    }.items():
+        patches.set(torch.cuda, name, value)
+
+
+# -- a device called cuda --------------------------------------------------------------------------
+
+_MARK = "_cutetut_on_cuda"
+_CUDA = torch.device("cuda", 0)
+_BYTES = device.MEMORY_BYTES
+
+
+def marked(tensor: object) -> bool:
+    """Whether a tensor is on the device "cuda"."""
+    if not issubclass(type(tensor), torch.Tensor):
+        return False
+    with torch._C.DisableTorchFunction():
+        return tensor.layout == torch.strided and hasattr(tensor.untyped_storage(), _MARK)  # type: ignore[attr-defined]
+
+
+def _mark(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.layout == torch.strided:
+        setattr(tensor.untyped_storage(), _MARK, True)
+    return tensor
+
+
+def is_cuda(value: object) -> bool | None:
+    """Whether a device argument names the GPU; None when the value is no device.
+
+    Raises RuntimeError, as CUDA does, for a GPU other than number 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | torch.device):
+        return None
+    try:
+        where = torch.device("cuda", value) if isinstance(value, int) else torch.device(value)
+    except RuntimeError:
+        return None
+    if where.type == "cuda" and where.index not in (None, 0):
+        raise RuntimeError(f"CUDA error: invalid device ordinal: {where}; the emulator is one device, cuda:0")
+    return where.type == "cuda"
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _key(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else 0
+
+
+def _move(tensor: torch.Tensor, result: torch.Tensor, to_cuda: bool) -> torch.Tensor:
+    """What a move or conversion returns: a copy when the device changes, as between host and GPU."""
+    if to_cuda == marked(result):
+        return result
+    if _key(result) == _key(tensor):
+        result = result.clone()
+    return _mark(result) if to_cuda else result
+
+
+class CudaMode(torch.overrides.TorchFunctionMode):
+    """Lets every torch function take the device "cuda", and tensors tell where they are."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        special = _SPECIAL.get(func)
+        if special is not None:
+            return special(func, *args, **kwargs)
+        kwargs.pop("pin_memory", None)
+        target = is_cuda(kwargs.get("device"))
+        if target is None and func in torch.utils._device._device_constructors():
+            target = is_cuda(torch.utils._device.CURRENT_DEVICE)
+        if target:
+            kwargs["device"] = "cpu"
+        inputs = list(_tensors((*args, *kwargs.values())))
+        result = func(*args, **kwargs)
+        if target or (target is None and any(map(marked, inputs))):
+            known = {_key(tensor) for tensor in inputs}
+            for tensor in _tensors((result,)):
+                if _key(tensor) not in known:
+                    _mark(tensor)
+        return result
+
+
+def _to(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Tensor.to: (device), (dtype), (device, dtype), (other) with their keywords."""
+    target = is_cuda(kwargs.pop("device", None))
+    rest: list[Any] = []
+    other = kwargs.pop("other", args[0] if args and isinstance(args[0], torch.Tensor) else None)
+    for value in args:
+        where = is_cuda(value) if not isinstance(value, torch.dtype) and target is None and not rest else None
+        if where is not None:
+            target = where
+        elif value is not other and value is not None:
+            rest.append(value)
+    if other is not None:
+        target = marked(other)
+        rest.insert(0, other.dtype)
+    kwargs.pop("non_blocking", None)
+    moved = func(tensor, *rest, **kwargs) if rest or kwargs else tensor
+    return _move(tensor, moved, marked(tensor) if target is None else target)
+
+
+def _cuda(_func: Any, tensor: torch.Tensor, device: Any = None, *_: Any, **kwargs: Any) -> torch.Tensor:
+    is_cuda(device)
+    return _move(tensor, tensor, True)
+
+
+def _cpu(_func: Any, tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    return _move(tensor, tensor, False)
+
+
+def _numpy(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    if marked(tensor) and not kwargs.get("force"):
+        raise TypeError(
+            "can't convert cuda:0 device type tensor to numpy. "
+            "Use Tensor.cpu() to copy the tensor to host memory first."
+        )
+    return func(tensor, *args, **kwargs)
+
+
+def _as_tensor(func: Any, data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """torch.as_tensor and torch.asarray share memory with their argument, but never across devices."""
+    target = is_cuda(kwargs.pop("device", None))
+    if target is None:
+        target = marked(data)
+    result = func(data, *args, **kwargs)
+    return _mark(result.clone()) if target and not marked(result) else _move(result, result, target)
+
+
+def _repr(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> str:
+    text: str = func(tensor, *args, **kwargs)
+    if not marked(tensor):
+        return text
+    at = min((p for p in (text.rfind(f", {word}=") for word in ("dtype", "grad_fn", "requires_grad")) if p >= 0),
+             default=len(text) - 1)  # fmt: skip
+    return f"{text[:at]}, device='cuda:0'{text[at:]}"
+
+
+def _type(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    result = func(tensor, *args, **kwargs)
+    if isinstance(result, str) and marked(tensor):
+        return result.replace("torch.", "torch.cuda.", 1)
+    return _move(tensor, result, marked(tensor)) if isinstance(result, torch.Tensor) else result
+
+
+def _grad(func: Any, tensor: torch.Tensor, *args: Any) -> Any:
+    result = func(tensor, *args)
+    return _mark(result) if result is not None and marked(tensor) else result
+
+
+_T = torch.Tensor
+_SPECIAL: dict[Any, Callable[..., Any]] = {
+    _T.is_cuda.__get__: lambda func, tensor, *_: marked(tensor),
+    _T.is_cpu.__get__: lambda func, tensor, *_: not marked(tensor) and func(tensor),
+    _T.device.__get__: lambda func, tensor, *_: _CUDA if marked(tensor) else func(tensor),
+    _T.grad.__get__: _grad,
+    _T.get_device: lambda func, tensor: 0 if marked(tensor) else func(tensor),
+    _T.cuda: _cuda,
+    _T.cpu: _cpu,
+    _T.to: _to,
+    _T.type: _type,
+    _T.numpy: _numpy,
+    _T.__array__: _numpy,
+    _T.__repr__: _repr,
+    _T.pin_memory: lambda func, tensor, *_: tensor,
+    _T.record_stream: lambda func, tensor, *_: None,
+    torch.as_tensor: _as_tensor,
+    torch.asarray: _as_tensor,
+}
+
+
+class Generator(torch._C.Generator):
+    """torch.Generator whose device may be "cuda"; both draw from a CPU generator."""
+
+    def __new__(cls, device: Any = "cpu") -> Generator:
+        self: Generator = super().__new__(cls, "cpu")
+        self._where = _CUDA if is_cuda(device) else torch.device("cpu")
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        return self._where
+
+
+class _Device:
+    """torch.cuda.device: there is one, and it is always the current one."""
+
+    def __init__(self, device: Any = None) -> None:
+        if device is not None:
+            is_cuda(device)
+        self.idx = 0
+
+    def __enter__(self) -> _Device:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def _properties(_device: Any = None) -> SimpleNamespace:
+    return SimpleNamespace(
+        name=device.NAME, major=device.CAPABILITY[0], minor=device.CAPABILITY[1], total_memory=_BYTES,
+        multi_processor_count=device.SM_COUNT, warp_size=device.WARP, L2_cache_size=device.L2_BYTES,
+        max_threads_per_multi_processor=device.THREADS_PER_SM, max_threads_per_block=device.THREADS_PER_BLOCK,
+        regs_per_multiprocessor=65536, shared_memory_per_block=device.SHARED_DEFAULT,
+        shared_memory_per_block_optin=device.SHARED_OPTIN, shared_memory_per_multiprocessor=device.SHARED_PER_SM,
+        is_integrated=False, is_multi_gpu_board=False,
+    )  # fmt: skip
+
+
+def _refuse(name: str) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise CudaCallError(f"torch.cuda.{name} is not emulated", hint="run the work without it on this machine")
+
+    return refuse
+
+
+def _constant(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+def whole_device(patches: Patches) -> CudaMode:
+    """Make torch.cuda report one GPU; returns the mode to enter for the time tensors may live on it.
+
+    The streams are those of `streams`, which must be in place.
+    """
+    constant: dict[str, Any] = {
+        "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0,
+        "get_device_name": device.NAME, "get_device_capability": device.CAPABILITY, "mem_get_info": (_BYTES, _BYTES),
+        "memory_allocated": 0, "max_memory_allocated": 0, "memory_reserved": 0, "max_memory_reserved": 0,
+        "is_bf16_supported": True, "is_current_stream_capturing": False, "get_arch_list": ["sm_90"],
+    }  # fmt: skip
+    nothing = ("init", "_lazy_init", "empty_cache", "ipc_collect", "reset_peak_memory_stats")
+    functions: dict[str, Any] = {name: _constant(value) for name, value in constant.items()}
+    functions |= dict.fromkeys(nothing, _constant(None))
+    functions |= {name: _refuse(name) for name in ("CUDAGraph", "graph", "make_graphed_callables")}
+    functions |= {
+        "device": _Device,
+        "set_device": lambda where: None if is_cuda(where) else _refuse(f"set_device({where!r})")(),
+        "get_device_properties": _properties,
+        "manual_seed": torch.manual_seed,
+        "manual_seed_all": torch.manual_seed,
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
+        "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
+    }
+    for name, value in functions.items():
+        patches.set(torch.cuda, name, value)
+    for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
+        patches.set(torch.cuda.nvtx, name, _constant(0))
+    for name in ("start", "stop"):
+        patches.set(torch.cuda.profiler, name, _constant(None))
+    patches.set(torch, "Generator", Generator)
+    return CudaMode()
