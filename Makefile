@@ -28,7 +28,6 @@ test: check-browser $(READY) ## set up, run every check
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests
-	CUTETUT_BACKEND=emulator $(BIN)/python -m pytest --nbval notebooks
 
 lab: $(READY) ## open JupyterLab on the notebooks
 	$(BIN)/jupyter lab notebooks

@@ -24,7 +24,7 @@ HOW_TO_INSTALL = """\
 The book's tests need Chromium and its driver. Found: browser {browser}, driver {driver}.
   Debian:  sudo apt-get update && sudo apt-get install chromium chromium-driver
   Ubuntu:  sudo snap install chromium
-  else:    set CUTETUT_BROWSER and CUTETUT_BROWSER_DRIVER to Chrome or Chromium and a chromedriver of its version"""
+  else:    set CUTETUT_BROWSER to Chrome or Chromium, CUTETUT_BROWSER_DRIVER to its chromedriver"""
 
 FLAGS = (
     "--headless",
@@ -83,8 +83,11 @@ def console_errors(chrome: Chrome) -> list[str]:
 
 def requested(chrome: Chrome) -> list[str]:
     """Return the addresses that the pages asked for since the last call, the browser's own left out."""
-    messages: list[dict[str, Any]] = [json.loads(entry["message"])["message"] for entry in chrome.get_log("performance")]
-    addresses = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    log = chrome.get_log("performance")
+    messages: list[dict[str, Any]] = [json.loads(entry["message"])["message"] for entry in log]
+    addresses = [
+        m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"
+    ]
     return [address for address in addresses if not address.startswith("chrome")]
 
 

@@ -31,9 +31,9 @@ def notebooks() -> list[str]:
 
 def jupyter_book(source: Path, out: Path) -> subprocess.CompletedProcess[str]:
     """Build a book with every warning an error."""
-    command = [Path(sys.executable).with_name("jupyter-book"), "build", source, "--path-output", out]
+    program = str(Path(sys.executable).with_name("jupyter-book"))
     return subprocess.run(
-        [*command, "-W", "-n", "--keep-going"],
+        [program, "build", str(source), "--path-output", str(out), "-W", "-n", "--keep-going"],
         capture_output=True,
         text=True,
         timeout=600,
@@ -47,6 +47,7 @@ def built() -> Path:
     out = Path(tempfile.mkdtemp(prefix="cutetut-book-")).resolve()
     atexit.register(shutil.rmtree, out, ignore_errors=True)
     done = jupyter_book(ROOT, out)
-    report = [line for line in (done.stdout + done.stderr).splitlines() if re.search("WARNING|ERROR|Error", line)]
-    assert done.returncode == 0, "\n".join(report) or done.stdout[-3000:] + done.stderr[-3000:]
+    said = done.stdout + done.stderr
+    report = [line for line in said.splitlines() if re.search("WARNING|ERROR|Error", line)]
+    assert done.returncode == 0, "\n".join(report) or said[-5000:]
     return out / "_build" / "html"

@@ -25,7 +25,18 @@ LOADED = {
     "body": ("background",),
 }
 # A <link> is loaded unless it only names a relation to another page.
-LINKS_NOT_LOADED = {"canonical", "next", "prev", "search", "index", "author", "license", "alternate", "top", "up"}
+LINKS_NOT_LOADED = {
+    "canonical",
+    "next",
+    "prev",
+    "search",
+    "index",
+    "author",
+    "license",
+    "alternate",
+    "top",
+    "up",
+}
 CSS_LOADS = re.compile(r"""url\(\s*['"]?([^'")\s]+)|@import\s+['"]([^'"]+)""", re.IGNORECASE)
 
 
@@ -84,7 +95,7 @@ class Page(HTMLParser):
 
 
 def broken_links(page: Page, pages: dict[Path, Page]) -> list[str]:
-    """Return the links of a page that lead to no file or no anchor of the book, and malformed ones elsewhere."""
+    """Return the links of a page that lead to no file or anchor of the book, and malformed remote ones."""
     broken = []
     for link in page.links:
         parts = urlsplit(link)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+
 from tests.book_build import ROOT, built, notebooks, toc_files
 from tests.book_html import Page, broken_links, css_addresses, is_remote
 
@@ -39,7 +40,9 @@ def test_links_resolve(pages: dict[Path, Page]) -> None:
 
 
 def test_pages_load_nothing_remote(book: Path, pages: dict[Path, Page]) -> None:
-    remote = {str(page.path): found for page in pages.values() if (found := list(filter(is_remote, page.loads)))}
+    remote = {
+        str(page.path): found for page in pages.values() if (found := list(filter(is_remote, page.loads)))
+    }
     for style in book.rglob("*.css"):
         if found := list(filter(is_remote, css_addresses(style.read_text(encoding="utf-8")))):
             remote[str(style)] = found
@@ -69,7 +72,7 @@ def test_chapter_says_where_its_outputs_come_from(book: Path, name: str) -> None
 
 @pytest.mark.parametrize("name", notebooks())
 def test_widgets_of_a_notebook_are_in_its_page(book: Path, name: str) -> None:
-    """Each widget that the notebook shows stands in the page with its state, and with its picture as a stand-in."""
+    """Each widget that a notebook shows is in the page with its state, and its picture as a stand-in."""
     notebook = nbformat.read(ROOT / f"{name}.ipynb", as_version=4)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output]
     views = [output.data for output in outputs if "application/vnd.jupyter.widget-view+json" in output.data]

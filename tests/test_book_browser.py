@@ -1,4 +1,4 @@
-"""The built pages work in a browser that reaches no network: formulas, the picker, both themes, a phone's width."""
+"""The built pages work in a browser that reaches no network: the picker, every page, a phone's width."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from tests.book_browser import chromium, console_errors, requested
 from tests.book_build import built
 from tests.book_html import is_remote
@@ -59,7 +60,8 @@ def address(request: pytest.FixtureRequest, book: Path, server: str) -> str:
 def wait(chrome: Chrome, css: str) -> WebElement:
     from selenium.webdriver.support.ui import WebDriverWait
 
-    return WebDriverWait(chrome, 20).until(lambda c: next(iter(c.find_elements("css selector", css)), None))
+    WebDriverWait(chrome, 20).until(lambda c: c.find_elements("css selector", css), f"no {css} on the page")
+    return chrome.find_element("css selector", css)
 
 
 def open_page(chrome: Chrome, address: str) -> None:
@@ -83,7 +85,7 @@ def picked(picker: WebElement) -> int:
 
 
 def owned(thread: int) -> set[str]:
-    """Return the elements of a 128x128 tile that the permutation (16,4):(4,1) gives a thread of a 16x16 grid."""
+    """Return the elements of a 128x128 tile that permutation (16,4):(4,1) gives a thread of a 16x16 grid."""
     row, col = divmod(thread, 16)
     rows, cols = ([4 * at + i + 64 * rest for rest in (0, 1) for i in range(4)] for at in (row, col))
     return {f"C[{r}][{c}]" for r in rows for c in cols}

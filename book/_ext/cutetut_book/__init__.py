@@ -1,10 +1,14 @@
 """The book's own Sphinx extension: local JavaScript, recorded-on lines, and pages generated from data."""
 
+import sys
 from typing import Any
 
 from sphinx.application import Sphinx
 
-from . import generated, offline, provenance, still
+from . import generated, offline, provenance, still, vendor
+
+# The pages describe this checkout's package, whichever one is installed.
+sys.path.insert(0, str(vendor.ROOT))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

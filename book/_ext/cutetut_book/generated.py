@@ -6,11 +6,8 @@ that is missing, empty or of another shape is an error of the build, never a pag
 
 import importlib
 import inspect
-import json
-import sys
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -25,7 +22,10 @@ class BadData(ValueError):
     """A page's source is missing, empty or of a shape that the page cannot show."""
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str | nodes.Node]], classes: Sequence[str] = ()) -> nodes.table:
+Cell: TypeAlias = "str | nodes.Node"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], classes: Sequence[str] = ()) -> nodes.table:
     """Build a docutils table; a cell is text or an inline node."""
     group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in header), cols=len(header))
     group += nodes.thead("", _row(header))
@@ -33,12 +33,16 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str | nodes.Node]], cla
     return nodes.table("", group, classes=["cutetut-table", *classes])
 
 
-def _row(cells: Sequence[str | nodes.Node]) -> nodes.row:
+def _row(cells: Sequence[Cell]) -> nodes.row:
     row = nodes.row()
     for cell in cells:
         content = nodes.Text(cell) if isinstance(cell, str) else cell
         row += nodes.entry("", nodes.paragraph("", "", content))
     return row
+
+
+def _code(text: str) -> Cell:
+    return nodes.literal("", text) if text else ""
 
 
 def instructions_by_unit(ops: dict[str, Any]) -> dict[str, list[Any]]:
@@ -55,7 +59,7 @@ def instructions_by_unit(ops: dict[str, Any]) -> dict[str, list[Any]]:
 
 
 class EmulatedInstructions(SphinxDirective):
-    """One table per hardware unit: the instruction, the forms that are emulated, and its section of the PTX ISA."""
+    """One table per hardware unit: instruction, forms that are emulated, section of the PTX ISA."""
 
     def run(self) -> list[nodes.Node]:
         try:
@@ -68,16 +72,79 @@ class EmulatedInstructions(SphinxDirective):
         for unit, entries in units.items():
             for source in {inspect.getsourcefile(entry.decode) for entry in entries}:
                 self.env.note_dependency(str(source))
-            rows = [
-                [nodes.literal("", entry.mnemonic), nodes.literal("", entry.forms) if entry.forms else "", entry.section]
-                for entry in entries
-            ]
+            rows = [[_code(entry.mnemonic), _code(entry.forms), entry.section] for entry in entries]
             section = nodes.section("", nodes.title("", unit), ids=[nodes.make_id(f"unit {unit}")])
             section += table(["instruction", "forms", "PTX ISA"], rows, ["instructions"])
             out.append(section)
         return out
 
 
+# What a row of measurements holds beside the sizes of the problem, which come first and differ by chapter.
+MEASURED = {
+    "kernel": "kernel",
+    "vendor": "beside",
+    "inputs": "inputs",
+    "method": "method",
+    "ours_tflops": "TFLOP/s",
+    "vendor_tflops": "beside, TFLOP/s",
+    "ratio": "ratio",
+}
+NOT_SHOWN = {"ours_us", "vendor_us", "launches", "sm_mhz"}
+
+
+def benchmark_cells(rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[str], list[list[str]]]:
+    """Split measurements into what all rows share, as a sentence, and the header and cells of the rest."""
+    keys = [key for key in rows[0] if key not in NOT_SHOWN]
+    columns = [
+        key for key in keys if isinstance(rows[0][key], float) or len({str(r.get(key)) for r in rows}) > 1
+    ]
+    shared = ", ".join(f"{MEASURED.get(key, key)}: {rows[0][key]}" for key in keys if key not in columns)
+    header = [MEASURED.get(key, key) for key in columns]
+    return shared, header, [[_number(row.get(key)) for key in columns] for row in rows]
+
+
+def _number(value: object) -> str:
+    """Three significant digits for what was measured; a size or a name as it is."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
+
+
+class Benchmarks(SphinxDirective):
+    """One section per file of `book/data`: where and on what it was measured, and the table."""
+
+    def run(self) -> list[nodes.Node]:
+        files = sorted(DATA.glob("*.json"))
+        if not files:
+            raise self.error(
+                f"benchmarks: no measurements in {DATA.relative_to(ROOT)}; see python -m cutetut bench"
+            )
+        return [self.section(file.stem) for file in files]
+
+    def section(self, name: str) -> nodes.section:
+        """Return one notebook's section; what bench.read refuses is an error of the build."""
+        bench = importlib.import_module("cutetut.bench")
+        sentence = importlib.import_module("cutetut.provenance").sentence
+        self.env.note_dependency(str(DATA / f"{name}.json"))
+        try:
+            content = bench.read(name)
+            stale = content["code_hash"] != bench.current_hash(name)
+            measured_on = sentence(content["provenance"])
+        except (bench.BenchError, KeyError, OSError, ValueError) as error:
+            raise self.error(f"benchmarks: {name}: {error}") from error
+        section = nodes.section("", nodes.title("", name), ids=[nodes.make_id(name)])
+        link, _ = self.state.inline_text(f"{{doc}}`/notebooks/{name}`", self.lineno)
+        shared, header, cells = benchmark_cells(content["rows"])
+        section += nodes.paragraph("", "", *link, nodes.Text(f". Measured on {measured_on}. {shared}."))
+        if stale:
+            text = (
+                "The kernels have changed since: these numbers belong to an earlier version of the notebook."
+            )
+            section += nodes.warning("", nodes.paragraph("", text))
+        section += table(header, cells, ["measured"])
+        return section
+
+
 def setup(app: Sphinx) -> None:
-    sys.path.insert(0, str(ROOT))  # the list is of this checkout's emulator, whichever one is installed
     app.add_directive("emulated-instructions", EmulatedInstructions)
+    app.add_directive("benchmarks", Benchmarks)

@@ -1,7 +1,7 @@
 """Say under each chapter's title on which machine its outputs were recorded."""
 
+import importlib
 import json
-from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -9,22 +9,7 @@ from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
 
-# Field of `metadata.cutetut` -> how the line names it.
-FIELDS = {
-    "gpu": "{}",
-    "driver": "driver {}",
-    "cuda": "CUDA {}",
-    "torch": "torch {}",
-    "cutlass_dsl": "CuTe DSL {}",
-    "date": "{}",
-}
-
-
-def line(metadata: dict[str, Any]) -> tuple[str, bool]:
-    """Return the sentence about a notebook's `metadata.cutetut`, and whether the notebook is recorded."""
-    if not metadata:
-        return "Not recorded: no output on this page comes from a GPU run yet.", False
-    return "Outputs recorded on " + ", ".join(form.format(metadata[key]) for key, form in FIELDS.items()), True
+NOT_RECORDED = "Not recorded: no output on this page comes from a GPU run yet."
 
 
 def add_line(app: Sphinx, doctree: nodes.document) -> None:
@@ -34,18 +19,19 @@ def add_line(app: Sphinx, doctree: nodes.document) -> None:
     if not str(path).endswith(".ipynb"):
         return
     with open(path, encoding="utf-8") as source:
-        metadata = json.load(source)["metadata"].get("cutetut", {})
-    missing = [key for key in FIELDS if metadata and key not in metadata]
-    if missing:
-        logger.warning("metadata.cutetut lacks %s: record the notebook again", ", ".join(missing), location=docname)
-        return
-    text, recorded = line(metadata)
+        facts = json.load(source)["metadata"].get("cutetut", {})
+    recorded = importlib.import_module("cutetut.provenance")
+    missing = [key for key in recorded.FIELDS if facts and key not in facts]
     title = next(iter(doctree.findall(nodes.title)), None)
-    if title is None:
+    if missing:
+        text = f"metadata.cutetut lacks {', '.join(missing)}: record the notebook again"
+        logger.warning(text, location=docname)
+    elif title is None:
         logger.warning("the notebook has no title to put its provenance under", location=docname)
-        return
-    classes = ["cutetut-provenance", "recorded" if recorded else "not-recorded"]
-    title.parent.insert(title.parent.index(title) + 1, nodes.paragraph("", text, classes=classes))
+    else:
+        text = f"Outputs recorded on {recorded.sentence(facts)}" if facts else NOT_RECORDED
+        classes = ["cutetut-provenance", "recorded" if facts else "not-recorded"]
+        title.parent.insert(title.parent.index(title) + 1, nodes.paragraph("", text, classes=classes))
 
 
 def setup(app: Sphinx) -> None:

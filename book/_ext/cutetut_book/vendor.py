@@ -39,7 +39,7 @@ def npm_command() -> list[str]:
         npm = shutil.which("npm")
         if npm is None:
             raise VendorError(
-                "npm is missing: install the pinned requirements (pip install -r requirements.txt), or Node.js"
+                "npm is missing: pip install -r requirements.txt, or install Node.js"
             ) from None
         return [npm]
     return [str(Path(ROOT_DIR, "bin", "node")), str(Path(ROOT_DIR, "lib/node_modules/npm/bin/npm-cli.js"))]
@@ -63,8 +63,8 @@ def _download(spec: str, into: Path) -> bytes:
     tarballs = sorted(into.glob("*.tgz"))
     if done.returncode != 0 or len(tarballs) != 1:
         raise VendorError(
-            f"npm could not fetch {spec} (exit {done.returncode}): {done.stderr.strip() or done.stdout.strip()}\n"
-            "The book's pickers and formulas need it. Connect to the npm registry once; it is cached after that."
+            f"npm could not fetch {spec} (exit {done.returncode}): {(done.stderr or done.stdout).strip()}\n"
+            "The book's pickers and formulas need it. Once fetched it is cached, and no network is needed."
         )
     return tarballs[0].read_bytes()
 
@@ -88,11 +88,13 @@ def _copy_from_python(entry: dict[str, Any], into: Path) -> None:
         if source.is_file():
             shutil.copyfile(source, into / entry["as"])
             return
-    raise VendorError(f"{entry['package']} is installed without {entry['file']}: reinstall {entry['package']}")
+    raise VendorError(
+        f"{entry['package']} is installed without {entry['file']}: reinstall {entry['package']}"
+    )
 
 
 def cache_key() -> str:
-    """Return a name for this manifest's files: it changes with the manifest and the Python packages' versions."""
+    """Return a name for the files, which changes with the manifest and the Python packages' versions."""
     manifest = MANIFEST.read_bytes()
     try:
         versions = [version(entry["package"]) for entry in json.loads(manifest)["python"]]
@@ -102,7 +104,7 @@ def cache_key() -> str:
 
 
 def fetch() -> Path:
-    """Return a folder holding `vendor/` with every file of the manifest, downloading what is not there yet."""
+    """Return a folder holding `vendor/` with every file of the manifest; downloads them the first time."""
     folder = CACHE / cache_key()
     if folder.is_dir():
         return folder

@@ -1,0 +1,197 @@
+"""The book's Sphinx extension refuses what it cannot show, and takes only the JavaScript that was pinned."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import nbformat
+import pytest
+from cutetut_book import generated, vendor
+from sphinx.application import Sphinx
+from sphinx.util.docutils import docutils_namespace
+
+Build = Callable[[dict[str, str]], tuple[str, Path]]
+FACTS = {
+    "gpu": "NVIDIA H200",
+    "driver": "580.65",
+    "cuda": "13.0",
+    "torch": "2.11.0",
+    "cutlass_dsl": "4.8.1",
+    "date": "2026-11-20",
+}
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Build:
+    """Return a function that builds named sources with this extension: (its warnings, folder of pages)."""
+
+    def run(sources: dict[str, str]) -> tuple[str, Path]:
+        if len(sources) > 1:
+            sources["index.md"] += "\n```{toctree}\n:glob:\n**\n```\n"
+        for name, text in sources.items():
+            (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "src" / name).write_text(text)
+        warnings = io.StringIO()
+        config = {
+            "extensions": ["myst_nb", "cutetut_book"],
+            "nb_execution_mode": "off",
+            "html_theme": "basic",
+            "root_doc": "index",
+        }
+        out = tmp_path / "out"
+        folders = (tmp_path / "src", None, out, tmp_path / "trees")
+        with docutils_namespace():  # undo what this build registers
+            Sphinx(*folders, "html", config, status=None, warning=warnings).build(force_all=True)
+        return warnings.getvalue(), out
+
+    return run
+
+
+def notebook(metadata: dict[str, Any], *outputs: dict[str, Any], title: str = "# A title") -> str:
+    book = nbformat.v4.new_notebook(metadata=metadata)
+    book.cells.append(nbformat.v4.new_markdown_cell(title))
+    if outputs:
+        cell = nbformat.v4.new_code_cell("show", execution_count=1)
+        cell.outputs = [nbformat.v4.new_output("display_data", data=data) for data in outputs]
+        book.cells.append(cell)
+    return str(nbformat.writes(book))
+
+
+def test_provenance_stands_under_the_title(build: Build) -> None:
+    said, pages = build({"index.md": "# Index\n", "chapter.ipynb": notebook({"cutetut": FACTS})})
+    assert said == ""
+    html = (pages / "chapter.html").read_text()
+    title, line = (
+        html.index("A title</a>" if "A title</a>" in html else "A title"),
+        html.index("cutetut-provenance"),
+    )
+    assert title < line
+    assert all(value in html[line:] for value in FACTS.values())
+
+
+def test_incomplete_provenance_is_a_warning(build: Build) -> None:
+    partial = {key: value for key, value in FACTS.items() if key != "driver"}
+    said, _ = build({"index.md": "# Index\n", "chapter.ipynb": notebook({"cutetut": partial})})
+    assert "metadata.cutetut lacks driver" in said
+
+
+def test_notebook_without_provenance_says_so(build: Build) -> None:
+    said, pages = build({"index.md": "# Index\n", "chapter.ipynb": notebook({})})
+    assert said == ""
+    assert "Not recorded" in (pages / "chapter.html").read_text()
+
+
+def test_widget_keeps_its_picture(build: Build) -> None:
+    pixel = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
+    view = {"version_major": 2, "version_minor": 0, "model_id": "abc"}
+    outputs: list[dict[str, Any]] = [
+        {"application/vnd.jupyter.widget-view+json": view, "image/png": pixel, "text/plain": "w"},
+        {"image/png": pixel, "text/plain": "an ordinary figure"},
+    ]
+    _, pages = build({"index.md": "# Index\n", "chapter.ipynb": notebook({}, *outputs)})
+    html = (pages / "chapter.html").read_text()
+    assert html.count("<noscript>") == 1
+    assert html.count("<img") == 2
+    assert '"model_id": "abc"' in html
+
+
+def test_no_measurements_is_an_error(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generated, "ROOT", tmp_path)
+    monkeypatch.setattr(generated, "DATA", tmp_path / "empty")
+    said, _ = build({"index.md": "# Index\n\n```{benchmarks}\n```\n"})
+    assert "ERROR: benchmarks: no measurements in empty" in said
+
+
+def test_malformed_measurements_are_an_error(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cutetut import bench
+
+    (tmp_path / "04_x.json").write_text(json.dumps({"rows": []}))
+    monkeypatch.setattr(generated, "DATA", tmp_path)
+    monkeypatch.setattr(bench, "data_file", lambda name: tmp_path / f"{name}.json")
+    said, _ = build({"index.md": "# Index\n\n```{benchmarks}\n```\n"})
+    assert "ERROR: benchmarks: 04_x: 04_x.json is not a recorded benchmark" in said
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_measurements_become_a_table(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stale: bool
+) -> None:
+    from cutetut import bench
+
+    common = {"kernel": "scalar", "vendor": "cuBLAS", "inputs": "random normal", "method": "burst"}
+    speeds = [(1.2345, 49.4), (0.5, 123.456)]
+    rows = [
+        {"M": 256 * n, **common, "ours_tflops": ours, "vendor_tflops": vendor, "ratio": ours / vendor}
+        for n, (ours, vendor) in enumerate(speeds, 1)
+    ]
+    content = {"provenance": FACTS, "code_hash": "old" if stale else "now", "rows": rows}
+    (tmp_path / "04_x.json").write_text(json.dumps(content))
+    monkeypatch.setattr(generated, "DATA", tmp_path)
+    monkeypatch.setattr(bench, "data_file", lambda name: tmp_path / f"{name}.json")
+    monkeypatch.setattr(bench, "current_hash", lambda name: "now")
+    sources = {"index.md": "# Index\n\n```{benchmarks}\n```\n", "notebooks/04_x.md": "# Chapter\n"}
+    said, pages = build(sources)
+    assert said == ""
+    html = (pages / "index.html").read_text()
+    for text in ("NVIDIA H200", "beside: cuBLAS", "256", "512", "1.23", "123", "0.0250", "0.00405"):
+        assert f"{text}" in html
+    assert ("earlier version of the notebook" in html) == stale
+
+
+def test_empty_opcode_table_is_an_error(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cutetut.emulator import registry
+
+    monkeypatch.setattr(registry, "OPS", {})
+    said, _ = build({"index.md": "# Index\n\n```{emulated-instructions}\n```\n"})
+    assert "ERROR: emulated-instructions: the emulator's opcode table is empty" in said
+
+
+def test_instructions_are_grouped_by_unit() -> None:
+    ops: dict[str, Any] = {
+        name: SimpleNamespace(mnemonic=name, unit=unit)
+        for name, unit in [("sub", "integer"), ("add", "integer"), ("bra", "control")]
+    }
+    units = generated.instructions_by_unit(ops)
+    names = {unit: [entry.mnemonic for entry in entries] for unit, entries in units.items()}
+    assert names == {"control": ["bra"], "integer": ["add", "sub"]}
+
+
+def test_changed_file_is_refused() -> None:
+    pinned = "sha512-" + base64.b64encode(hashlib.sha512(b"the file").digest()).decode()
+    vendor.check_integrity(b"the file", pinned, "x@1")
+    with pytest.raises(vendor.VendorError, match="x@1 is not the pinned file"):
+        vendor.check_integrity(b"another file", pinned, "x@1")
+
+
+def test_fetch_without_a_network_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vendor, "CACHE", tmp_path / "cache")
+    for key, value in {
+        "registry": "http://127.0.0.1:9/",
+        "fetch_retries": "0",
+        "cache": str(tmp_path),
+    }.items():
+        monkeypatch.setenv(f"npm_config_{key}", value)
+    with pytest.raises(vendor.VendorError, match="npm could not fetch @jupyter-widgets/html-manager@"):
+        vendor.fetch()
+    assert (
+        list((tmp_path / "cache").iterdir()) == []
+    )  # nothing half done is left to be mistaken for the files
+
+
+def test_fetched_files_are_those_of_the_manifest() -> None:
+    folder = vendor.fetch() / "vendor"
+    names = {path.name for path in folder.iterdir()}
+    assert {"embed-amd.js", "require.js", "tex-svg-full.js", "anywidget.js"} <= names
+    assert sum(name.endswith(".woff2") for name in names) == 3
+    assert all(path.stat().st_size > 1000 for path in folder.iterdir())
