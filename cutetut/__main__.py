@@ -1,0 +1,66 @@
+"""The command line: `python -m cutetut doctor | run | emulate | record | bench`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+
+def parser() -> argparse.ArgumentParser:
+    """The subcommands and their arguments."""
+    top = argparse.ArgumentParser(prog="python -m cutetut", description=__doc__)
+    commands = top.add_subparsers(dest="command", required=True, metavar="command")
+    commands.add_parser("doctor", help="what this machine has, what will run where, what to do about problems")
+    run = commands.add_parser("run", help="execute notebooks here, changing no file")
+    record = commands.add_parser("record", help="on a Hopper GPU: execute notebooks and write their outputs")
+    for command in (run, record):
+        command.add_argument("notebook", nargs="*", help="such as 00_start_here; all of _toc.yml if none is named")
+    bench = commands.add_parser("bench", help="on a Hopper GPU: measure notebooks beside the vendor's kernels")
+    bench.add_argument("notebook", nargs="+", help="such as 04_scalar_fma_gemm")
+    emulate = commands.add_parser("emulate", help="run a CuTe DSL script written for a GPU without one")
+    emulate.add_argument("script", help="a Python file; .cuda(), streams and events work as on a GPU")
+    emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; returns the exit status: 0 if all went well."""
+    options = parser().parse_args(argv)
+    # each subcommand imports what it needs, so that the doctor can look at a machine where little works
+    if options.command == "doctor":
+        from cutetut import doctor
+
+        return doctor.main()
+    if options.command == "emulate":
+        from cutetut.emulator import driver
+
+        return driver.emulate(options.script, options.args)
+    return _on_notebooks(options)
+
+
+def _on_notebooks(options: argparse.Namespace) -> int:
+    """run, record and bench: what goes wrong for a known reason is one clear message, not a traceback."""
+    from cutetut import bench, execute
+    from cutetut.backend import BackendError
+    from cutetut.notebooks import NotebookError
+    from cutetut.provenance import NotRecordable
+
+    try:
+        if options.command == "run":
+            return int(execute.run(options.notebook) > 0)
+        if options.command == "record":
+            return int(execute.record(options.notebook) > 0)
+        for name in options.notebook:
+            print(f"wrote {bench.run(name)}")
+        return 0
+    except (BackendError, NotebookError, NotRecordable, bench.BenchError, bench.NeedsGPU) as error:
+        print(f"cutetut {options.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"\ncutetut {options.command}: interrupted; nothing was left half written", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

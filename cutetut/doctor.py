@@ -1,0 +1,376 @@
+"""What this machine has, what will run where, and what to do about each problem.
+
+`gather` looks at the machine, every check is a function from those facts to what it found, and `main` prints.
+Nothing here imports torch or CuTe DSL at the top, so the doctor also comes when they are missing or broken.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cutetut import backend, provenance
+
+PYTHONS = ((3, 11), (3, 13))  # oldest and newest supported
+JUPYTER = ("ipykernel", "nbclient", "nbformat", "ipywidgets", "anywidget", "jupyterlab", "jupyter-book")
+NEEDED_TO_RUN = ("ipykernel", "nbclient", "nbformat", "ipywidgets", "anywidget")
+DISK_NEEDED, DISK_COMFORTABLE = 0.5, 2.0  # GB: the book, caches and temporary PTX; room for an installation
+MEMORY_COMFORTABLE = 3.0  # GB: torch, CuTe DSL's compiler and one notebook kernel at a time
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the checks look at; the defaults describe a healthy machine without a GPU."""
+
+    python: tuple[int, int, int] = (3, 11, 9)
+    system: str = "Linux"
+    architecture: str = "x86_64"
+    distribution: str = "Linux"
+    processor: str = "processor"
+    cores: int = 2
+    memory_gb: float | None = 16.0
+    disk_gb: float = 50.0
+    project: str | None = "."
+    project_writable: bool = True
+    temporary_writable: bool = True
+    machine: backend.Machine = backend.Machine(torch="2.13.0", dsl=backend.DSL_VERSION)
+    torch_error: str = ""
+    dsl_error: str = ""
+    driver: str | None = None
+    request: str = ""
+    packages: dict[str, str | None] = field(default_factory=lambda: dict.fromkeys(JUPYTER, "1"))
+    browser: str | None = "chromium"
+    disassembler: str | None = "nvdisasm"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to know: what, what to do about it, and whether the curriculum cannot run until it is done."""
+
+    what: str
+    remedy: str
+    fatal: bool = True
+
+
+def gather() -> Facts:
+    """Look at this machine; never raises because something is missing."""
+    from cutetut import cubin
+
+    project = _project()
+    torch_error, dsl_error = _import_error("numpy, torch"), _import_error("cutlass.cute")
+    machine = backend.probe() if not torch_error else _probe_without_torch()
+    gpus = provenance.gpus()
+    tool = cubin.find_disassembler()
+    return Facts(
+        python=sys.version_info[:3],
+        system=platform.system(),
+        architecture=platform.machine(),
+        distribution=_distribution(),
+        processor=_processor(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        memory_gb=_memory_gb(),
+        disk_gb=shutil.disk_usage(project or Path.cwd()).free / 1e9,
+        project=str(project) if project else None,
+        project_writable=project is not None and os.access(project, os.W_OK),
+        temporary_writable=_temporary_writable(),
+        machine=machine,
+        torch_error=torch_error,
+        dsl_error=dsl_error,
+        driver=gpus[0].driver if gpus else None,
+        request=os.environ.get(backend.VARIABLE, ""),
+        packages={name: provenance.version(name) for name in JUPYTER},
+        browser=next(filter(None, (os.environ.get("CUTETUT_BROWSER"), *map(shutil.which, BROWSERS))), None),
+        disassembler=str(tool) if tool else None,
+    )
+
+
+def _project() -> Path | None:
+    from cutetut import notebooks
+
+    try:
+        return notebooks.project_root()
+    except notebooks.NotebookError:
+        return None
+
+
+def _import_error(modules: str) -> str:
+    """Why modules cannot be imported, in one line; tried in another process, which it may crash."""
+    command = [sys.executable, "-c", f"import {modules}"]
+    environment = {**os.environ, "CUTE_DSL_ARCH": backend.ARCH}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    except subprocess.TimeoutExpired:
+        return f"importing {modules} took over two minutes"
+    if done.returncode == 0:
+        return ""
+    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+
+
+def _probe_without_torch() -> backend.Machine:
+    gpu = backend.find_gpu()
+    name, capability = gpu if gpu else (None, None)
+    return backend.Machine(name, capability, None, False, provenance.version(backend.DSL_PACKAGE))
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
+    except OSError:
+        return platform.system()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _memory_gb() -> float | None:
+    """Memory that is free or can be freed, by Linux's own estimate."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 / 1e9 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _temporary_writable() -> bool:
+    import tempfile
+
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.write(b"x")
+        return True
+    except OSError:
+        return False
+
+
+def check_python(facts: Facts) -> Finding | None:
+    """CuTe DSL's compiled parts exist for these versions."""
+    if PYTHONS[0] <= facts.python[:2] <= PYTHONS[1]:
+        return None
+    return Finding(
+        f"Python {_dotted(facts.python)} is not supported",
+        f"install Python {_dotted(PYTHONS[0])} to {_dotted(PYTHONS[1])}, then: make PYTHON=/path/to/python3.12 run",
+    )
+
+
+def check_system(facts: Facts) -> Finding | None:
+    """NVIDIA publishes CuTe DSL for Linux only."""
+    if facts.system == "Linux" and facts.architecture in ("x86_64", "aarch64"):
+        return None
+    return Finding(
+        f"CuTe DSL does not exist for {facts.system} on {facts.architecture}",
+        "use 64-bit Linux; on Windows, WSL 2; on a Mac, a Linux container",
+    )
+
+
+def check_torch(facts: Facts) -> Finding | None:
+    """Tensors are torch's on either backend."""
+    if not facts.torch_error:
+        return None
+    return Finding(
+        f"torch cannot be imported: {facts.torch_error}",
+        "type make run, which installs everything, or: pip install -r requirements.txt",
+    )
+
+
+def check_dsl(facts: Facts) -> Finding | None:
+    """The compiler, of the version that the emulator's driver knows."""
+    pinned = f"pip install {backend.DSL_PACKAGE}=={backend.DSL_VERSION}"
+    version = facts.machine.dsl
+    if facts.dsl_error:
+        return Finding(f"CuTe DSL {version or ''} cannot be imported: {facts.dsl_error}", pinned)
+    if version == backend.DSL_VERSION:
+        return None
+    runs_here = where(facts) == "gpu"
+    return Finding(
+        f"CuTe DSL {version} is installed; the chapters are written for and tested with {backend.DSL_VERSION}",
+        pinned,
+        fatal=not runs_here,
+    )
+
+
+def check_backend(facts: Facts) -> Finding | None:
+    """CUTETUT_BACKEND asks for something this machine can do."""
+    if facts.request in ("", "auto") or facts.torch_error or facts.dsl_error:
+        return None
+    try:
+        backend.select(facts.request, facts.machine)
+    except backend.BackendError as error:
+        if where(facts) is None:
+            return Finding(str(error), f"unset {backend.VARIABLE}, or set it to auto")
+    return None
+
+
+def check_gpu(facts: Facts) -> Finding | None:
+    """A GPU that cannot be used is not an error, but should not be a surprise."""
+    machine = facts.machine
+    if machine.gpu is None or machine.capability is None or facts.request in ("gpu", "emulator"):
+        return None
+    if machine.capability != backend.CAPABILITY:
+        return Finding(
+            f"{machine.gpu} has compute capability {_dotted(machine.capability)}; the kernels need Hopper's 9.0",
+            "nothing to do: they run in the emulator, and measured tables show an H200's numbers",
+            fatal=False,
+        )
+    if machine.torch is not None and not machine.torch_cuda:
+        return Finding(
+            f"{machine.gpu} could run the kernels, but torch {machine.torch} is a build without CUDA",
+            "install a CUDA build of torch (pytorch.org, Get started); until then they run in the emulator",
+            fatal=False,
+        )
+    return None
+
+
+def check_project(facts: Facts) -> Finding | None:
+    """`make run` writes caches and the book into the project."""
+    if facts.project is None:
+        return Finding("this is not a checkout of cutetut: no _toc.yml here or above", "cd into the checkout")
+    if not facts.project_writable:
+        return Finding(
+            f"no permission to write {facts.project}",
+            f'chown -R "$USER" {facts.project}, or clone the project into your home folder',
+        )
+    return None
+
+
+def check_temporary(facts: Facts) -> Finding | None:
+    """CuTe DSL writes each kernel's PTX into a temporary folder."""
+    if facts.temporary_writable:
+        return None
+    return Finding("no temporary folder can be written", "free space in /tmp, or set TMPDIR to a writable folder")
+
+
+def check_disk(facts: Facts) -> Finding | None:
+    """Enough disk to build the book, or at least a warning."""
+    if facts.disk_gb >= DISK_COMFORTABLE:
+        return None
+    return Finding(
+        f"{facts.disk_gb:.1f} GB of disk are free here",
+        f"free some: running needs {DISK_NEEDED:g} GB, a fresh installation {DISK_COMFORTABLE:g} GB or more",
+        fatal=facts.disk_gb < DISK_NEEDED,
+    )
+
+
+def check_memory(facts: Facts) -> Finding | None:
+    """torch and the compiler fit."""
+    if facts.memory_gb is None or facts.memory_gb >= MEMORY_COMFORTABLE:
+        return None
+    return Finding(
+        f"{facts.memory_gb:.1f} GB of memory are available; notebooks may be killed",
+        "close other programs, and run one notebook at a time: python -m cutetut run 00_start_here",
+        fatal=False,
+    )
+
+
+def check_jupyter(facts: Facts) -> Finding | None:
+    """What executes and shows notebooks."""
+    missing = [name for name in JUPYTER if facts.packages.get(name) is None]
+    if not missing:
+        return None
+    fatal = any(name in NEEDED_TO_RUN for name in missing)
+    return Finding(f"not installed: {', '.join(missing)}", "pip install -r requirements.txt", fatal=fatal)
+
+
+def check_disassembler(facts: Facts) -> Finding | None:
+    """Chapters print the SASS opcodes of their kernels."""
+    if facts.disassembler:
+        return None
+    return Finding("no nvdisasm: cells that look at SASS will fail", "pip install nvidia-cuda-nvdisasm")
+
+
+def check_browser(facts: Facts) -> Finding | None:
+    """Only `make test` needs one, to open the built pages."""
+    if facts.browser:
+        return None
+    return Finding(
+        "no Chromium: `make test` cannot open the built pages",
+        "install chromium and chromium-driver (Debian), or set CUTETUT_BROWSER; `make run` does not need it",
+        fatal=False,
+    )
+
+
+CHECKS: tuple[Callable[[Facts], Finding | None], ...] = (
+    check_python,
+    check_system,
+    check_torch,
+    check_dsl,
+    check_backend,
+    check_gpu,
+    check_project,
+    check_temporary,
+    check_disk,
+    check_memory,
+    check_jupyter,
+    check_disassembler,
+    check_browser,
+)
+
+
+def where(facts: Facts) -> str | None:
+    """Where kernels will run, "gpu" or "emulator"; None if nowhere."""
+    try:
+        return backend.select(facts.request or "auto", facts.machine).name
+    except backend.BackendError:
+        return None
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """What every check found, worst first."""
+    found = [finding for finding in (check(facts) for check in CHECKS) if finding is not None]
+    return sorted(found, key=lambda finding: not finding.fatal)
+
+
+def report(facts: Facts) -> str:
+    """The facts, where kernels run, and what to do, as text."""
+    machine = facts.machine
+    gpu = "none"
+    if machine.gpu and machine.capability:
+        gpu = f"{machine.gpu}, compute capability {_dotted(machine.capability)}, driver {facts.driver or 'unknown'}"
+    memory = "unknown memory" if facts.memory_gb is None else f"{facts.memory_gb:.1f} GB of memory available"
+    rows = {
+        "Python": _dotted(facts.python),
+        "system": f"{facts.distribution}, {facts.architecture}",
+        "computer": f"{facts.processor}, {facts.cores} cores, {memory}",
+        "disk": f"{facts.disk_gb:.1f} GB free in {facts.project or 'this folder'}",
+        "GPU": gpu,
+        "torch": f"{machine.torch or 'missing'} ({'with' if machine.torch_cuda else 'without'} CUDA)",
+        "CuTe DSL": machine.dsl or "missing",
+        "Jupyter": ", ".join(f"{name} {version or 'missing'}" for name, version in facts.packages.items()),
+        "disassembler": facts.disassembler or "missing",
+        "browser": facts.browser or "missing",
+    }
+    places = {
+        "gpu": "on the GPU; `record` and `bench` work here",
+        "emulator": "in the emulator; measured tables show what a GPU recorded",
+        None: "nowhere yet, see below",
+    }
+    rows["kernels run"] = places[where(facts)]
+    lines = [f"{name:<13} {value}" for name, value in rows.items()]
+    found = findings(facts)
+    for finding in found:
+        lines += ["", f"{'Problem' if finding.fatal else 'Note'}: {finding.what}", f"  To do: {finding.remedy}"]
+    blocked = any(finding.fatal for finding in found)
+    lines += ["", "The curriculum cannot run here yet." if blocked else "The curriculum can run here: make run"]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Print the report; 0 if the curriculum can run on this machine, 1 if not."""
+    facts = gather()
+    print(report(facts))
+    return int(any(finding.fatal for finding in findings(facts)))
+
+
+def _dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))

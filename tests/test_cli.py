@@ -1,0 +1,193 @@
+"""The command line and the doctor, on healthy and on broken machines."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutetut import backend, doctor
+from cutetut.__main__ import main
+from cutetut.doctor import Facts
+
+ROOT = Path(__file__).resolve().parent.parent
+HOPPER = backend.Machine("NVIDIA H200", (9, 0), "2.11.0+cu130", True, backend.DSL_VERSION)
+NO_GPU = Facts().machine
+
+
+def cutetut(*args, env=None, cwd=ROOT):
+    """Run the command line as a reader does."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+    command = [sys.executable, "-m", "cutetut", *args]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=300)
+
+
+def without(*modules):
+    """The text of a sitecustomize.py in which importing these modules fails, as if they were not installed."""
+    return f"""import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in {modules!r}:
+            raise ModuleNotFoundError(f'No module named {{name!r}}', name=name)
+sys.meta_path.insert(0, Block())
+"""
+
+
+# --- the doctor's checks, each on a machine where it must speak
+
+
+def test_a_healthy_machine_has_nothing_to_do():
+    assert doctor.findings(Facts()) == []
+    assert doctor.findings(Facts(machine=HOPPER, driver="580.1")) == []
+    assert doctor.where(Facts()) == "emulator"
+    assert doctor.where(Facts(machine=HOPPER)) == "gpu"
+    assert "The curriculum can run here" in doctor.report(Facts())
+
+
+MISSING_TORCH = dataclasses.replace(NO_GPU, torch=None)
+OTHER_GPU = dataclasses.replace(HOPPER, gpu="NVIDIA A100", capability=(8, 0))
+CPU_TORCH = dataclasses.replace(HOPPER, torch="2.13.0+cpu", torch_cuda=False)
+NO_KERNEL = {**dict.fromkeys(doctor.JUPYTER, "1"), "ipykernel": None}
+NO_LAB = {**dict.fromkeys(doctor.JUPYTER, "1"), "jupyterlab": None}
+
+BROKEN: list[tuple[dict[str, Any], bool, str, str]] = [
+    ({"python": (3, 10, 4)}, True, "Python 3.10.4 is not supported", "install Python 3.11 to 3.13"),
+    ({"python": (3, 14, 0)}, True, "Python 3.14.0 is not supported", "make PYTHON="),
+    ({"system": "Darwin"}, True, "does not exist for Darwin", "Linux container"),
+    ({"architecture": "riscv64"}, True, "on riscv64", "use 64-bit Linux"),
+    ({"torch_error": "No module", "machine": MISSING_TORCH}, True, "torch cannot be", "pip install -r requirements"),
+    ({"machine": dataclasses.replace(NO_GPU, dsl="4.7.0")}, True, "CuTe DSL 4.7.0 is installed", "==4.8.1"),
+    ({"machine": dataclasses.replace(NO_GPU, dsl="5.0.0")}, True, "CuTe DSL 5.0.0 is installed", "==4.8.1"),
+    ({"machine": dataclasses.replace(HOPPER, dsl="5.0.0")}, False, "CuTe DSL 5.0.0 is installed", "==4.8.1"),
+    ({"dsl_error": "No module named 'cutlass'"}, True, "cannot be imported: No module", "pip install nvidia-cutlass"),
+    ({"request": "gpu"}, True, "no NVIDIA GPU was found", "unset CUTETUT_BACKEND"),
+    ({"request": "gpu", "machine": OTHER_GPU}, True, "=gpu, but NVIDIA A100 has", "unset CUTETUT_BACKEND"),
+    ({"request": "tpu"}, True, "is not a backend", "unset CUTETUT_BACKEND"),
+    ({"machine": OTHER_GPU}, False, "NVIDIA A100 has compute capability 8.0", "run in the emulator"),
+    ({"machine": CPU_TORCH}, False, "a build without CUDA", "install a CUDA build of torch"),
+    ({"project": None}, True, "not a checkout", "cd into the checkout"),
+    ({"project": "/srv/c", "project_writable": False}, True, "no permission to write /srv/c", "chown"),
+    ({"temporary_writable": False}, True, "no temporary folder", "TMPDIR"),
+    ({"disk_gb": 0.2}, True, "0.2 GB of disk", "free some"),
+    ({"disk_gb": 1.0}, False, "1.0 GB of disk", "free some"),
+    ({"memory_gb": 1.0}, False, "1.0 GB of memory", "one notebook at a time"),
+    ({"packages": NO_KERNEL}, True, "not installed: ipykernel", "requirements.txt"),
+    ({"packages": NO_LAB}, False, "not installed: jupyterlab", "requirements.txt"),
+    ({"disassembler": None}, True, "no nvdisasm", "pip install nvidia-cuda-nvdisasm"),
+    ({"browser": None}, False, "no Chromium", "chromium-driver"),
+]
+
+
+@pytest.mark.parametrize(("change", "fatal", "what", "remedy"), BROKEN)
+def test_each_problem_is_named_with_its_remedy(change, fatal, what, remedy):
+    facts = Facts(**change)
+    matching = [finding for finding in doctor.findings(facts) if what in finding.what]
+    assert len(matching) == 1, doctor.findings(facts)
+    assert remedy in matching[0].remedy
+    assert matching[0].fatal is fatal
+    text = doctor.report(facts)
+    assert f"{'Problem' if fatal else 'Note'}: {matching[0].what}" in text
+    assert ("cannot run here yet" in text) is fatal
+
+
+def test_every_check_has_a_machine_on_which_it_speaks():
+    spoken = {check.__name__ for check in doctor.CHECKS for change, *_ in BROKEN if check(Facts(**change))}
+    assert spoken == {check.__name__ for check in doctor.CHECKS}
+
+
+def test_problems_come_before_notes():
+    order = [finding.fatal for finding in doctor.findings(Facts(memory_gb=1.0, disassembler=None, browser=None))]
+    assert order == [True, False, False]
+
+
+def test_the_pinned_compiler_is_the_one_the_doctor_asks_for():
+    pins = (ROOT / "requirements.txt").read_text()
+    assert f"{backend.DSL_PACKAGE}=={backend.DSL_VERSION}" in pins.splitlines()
+    assert re.search(r"^nvidia-cuda-nvdisasm==", pins, re.MULTILINE)
+
+
+# --- the commands, as a reader types them
+
+
+def test_doctor_reports_this_machine():
+    done = cutetut("doctor", env={"CUTETUT_BACKEND": ""})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    for part in (f"Python        {sys.version.split()[0]}", backend.DSL_VERSION, "kernels run", "can run here"):
+        assert part in done.stdout
+
+
+@pytest.mark.parametrize("module", ["torch", "cutlass", "numpy"])
+def test_doctor_comes_when_a_package_is_missing(tmp_path, module):
+    (tmp_path / "sitecustomize.py").write_text(without(module))
+    done = cutetut("doctor", env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "CUTETUT_BACKEND": ""})
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"No module named '{module}'" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_doctor_explains_an_impossible_backend(monkeypatch):
+    done = cutetut("doctor", env={"CUTETUT_BACKEND": "gpu", "CUDA_VISIBLE_DEVICES": ""})
+    assert done.returncode == 1
+    assert "Problem: CUTETUT_BACKEND=gpu" in done.stdout and "unset CUTETUT_BACKEND" in done.stdout
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("command", ["record", "bench"])
+def test_what_needs_a_gpu_refuses_in_one_line_of_reason(command):
+    name = next((ROOT / "notebooks").glob("0*.ipynb")).stem
+    done = cutetut(command, name)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"cutetut {command}: recording needs a Hopper GPU")
+    assert "Traceback" not in done.stderr and done.stdout == ""
+
+
+def test_an_unknown_notebook_is_named():
+    done = cutetut("run", "99_nothing")
+    assert done.returncode == 1
+    assert "no notebook named 99_nothing; there are: 00_start_here" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("args", [[], ["fly"], ["bench"], ["emulate"]])
+def test_wrong_usage_shows_how_it_is_used(args):
+    done = cutetut(*args)
+    assert done.returncode == 2
+    assert "usage: python -m cutetut" in done.stderr
+
+
+def test_run_returns_one_if_a_notebook_failed(monkeypatch):
+    from cutetut import execute
+
+    monkeypatch.setattr(execute, "run", lambda names: 2)
+    assert main(["run"]) == 1
+    monkeypatch.setattr(execute, "run", lambda names: 0)
+    assert main(["run"]) == 0
+
+
+def test_an_interruption_is_no_traceback(monkeypatch, capsys):
+    from cutetut import execute
+
+    def interrupted(names):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(execute, "run", interrupted)
+    assert main(["run"]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_emulate_hands_the_script_its_own_arguments(monkeypatch):
+    from cutetut.emulator import driver
+
+    def emulate(script, args):
+        assert (script, args) == ("a.py", ["--mnk", "256,256,128", "-v"])
+        return 5
+
+    monkeypatch.setattr(driver, "emulate", emulate)
+    assert main(["emulate", "a.py", "--mnk", "256,256,128", "-v"]) == 5
