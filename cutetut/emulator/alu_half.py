@@ -1,0 +1,116 @@
+"""Half precision: f16 and bf16, single and packed in pairs (PTX ISA section 9.7.4).
+
+Operands are bit patterns.  They are decoded to float64, where products are exact and sums are rounded to odd,
+and the result is rounded once to the format.  fma's .oob, which replaces the NaN that TMA fills in
+out of bounds by zero, is not emulated: the ISA does not say which NaN that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .alu_float import extremum
+from .alu_forms import DTYPES, Compute, Modifiers, Operation, form
+from .alu_integer import split
+from .floats import BF16, F16, Format, add_odd, decode, encode, f64, narrow, saturate
+
+
+def format_of(kind: str) -> Format:
+    """The element format of f16, f16x2, bf16 or bf16x2."""
+    return BF16 if kind.startswith("bf16") else F16
+
+
+def packed(kind: str, sources: int, compute: Compute) -> Operation:
+    """An operation on 16-bit patterns; for x2 types it applies to both halves of the registers."""
+    dtype = DTYPES[kind]
+    if dtype is np.uint16:
+        return Operation(dtype, (dtype,) * sources, lambda *values: compute(*map(np.ascontiguousarray, values)))
+
+    def both(*values: np.ndarray) -> np.ndarray:
+        return compute(*(split(v, np.uint16) for v in values)).view(dtype)
+
+    return Operation(dtype, (dtype,) * sources, both)
+
+
+def flush16(bits: np.ndarray) -> np.ndarray:
+    """f16 subnormals to zeros of the same sign."""
+    return np.where((bits & 0x7C00) == 0, bits & 0x8000, bits)
+
+
+def half(kind: str, m: Modifiers, sources: int, function: Callable[..., np.ndarray]) -> Operation:
+    """A float64 function with the result rounded to the format; .ftz, .sat and .relu as the modifiers say."""
+    fmt = format_of(kind)
+
+    def compute(*values: np.ndarray) -> np.ndarray:
+        inputs = map(flush16, values) if "ftz" in m and fmt is F16 else values
+        result = narrow(function(*(decode(bits, fmt) for bits in inputs)), fmt)
+        if "sat" in m:
+            result = saturate(result)
+        if "relu" in m:
+            result = relu(result)
+        bits = encode(result, fmt)
+        return flush16(bits) if "ftz" in m and fmt is F16 else bits
+
+    return packed(kind, sources, compute)
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    """Negative values and -0 to +0; NaN stays."""
+    return np.where(x <= 0, x.dtype.type(0), x)
+
+
+# -- 9.7.4.1 to 9.7.4.4 ----------------------------------------------------------------------------
+
+ARITHMETIC: dict[str, Callable[..., np.ndarray]] = {
+    "add": np.add,  # the sum of two halves needs no odd rounding: float64 has more than twice their bits
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "fma": lambda a, b, c: add_odd(a * b, c),
+}
+
+
+@form("add sub mul", "f16 f16x2", "rn ftz sat")
+@form("add sub mul", "bf16 bf16x2", "rn")
+@form("fma", "f16 f16x2", "rn! ftz sat|relu")
+@form("fma", "bf16 bf16x2", "rn! relu")
+def _arithmetic(name: str, kind: str, m: Modifiers) -> Operation:
+    return half(kind, m, 3 if name == "fma" else 2, ARITHMETIC[name])
+
+
+# -- 9.7.4.5 to 9.7.4.8 ----------------------------------------------------------------------------
+
+
+@form("abs neg", "f16 f16x2", "ftz")
+@form("abs neg", "bf16 bf16x2")
+def _sign(name: str, kind: str, m: Modifiers) -> Operation:
+    def compute(bits: np.ndarray) -> np.ndarray:
+        if "ftz" in m:
+            bits = flush16(bits)
+        return bits & np.uint16(0x7FFF) if name == "abs" else bits ^ np.uint16(0x8000)
+
+    return packed(kind, 1, compute)
+
+
+@form("min max", "f16 f16x2", "ftz NaN xorsign abs")
+@form("min max", "bf16 bf16x2", "NaN xorsign abs")
+def _extremum(name: str, kind: str, m: Modifiers) -> Operation:
+    return half(kind, m, 2, extremum(name, m, f64(np.nan)))
+
+
+# -- 9.7.4.9, 9.7.4.10: approximations, computed in float64 and rounded to nearest -----------------
+
+
+@form("tanh", "f16 f16x2 bf16 bf16x2", "approx!")
+@form("ex2", "f16 f16x2", "approx!")
+@form("ex2", "bf16 bf16x2", "approx! ftz!")
+def _approximate(name: str, kind: str, m: Modifiers) -> Operation:
+    function = np.tanh if name == "tanh" else np.exp2
+    if "ftz" in m:  # bf16 has float32's exponents, so its subnormals are float32's
+        return half(kind, m, 1, lambda a: _flush_bf16(function(_flush_bf16(a))))
+    return half(kind, m, 1, function)
+
+
+def _flush_bf16(x: np.ndarray) -> np.ndarray:
+    return np.where(np.abs(x) < 2.0**-126, np.copysign(0.0, x), x)

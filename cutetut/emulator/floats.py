@@ -1,0 +1,362 @@
+"""Floating-point arithmetic with the rounding that PTX prescribes, on numpy arrays.
+
+Host hardware rounds float32 and float64 to nearest even, once.  Everything else here rests on one
+idea: compute in float64, and where float64 itself had to round, round *to odd* (Boldo and Melquiond
+2008).  A value rounded to odd never lies on a boundary between two shorter numbers unless the exact
+value does, so rounding it again to 24 bits or fewer gives what one rounding of the exact value gives.
+
+Rounding modes carry their PTX names: rn nearest even, rna nearest away from zero, rz toward zero,
+rm down, rp up (PTX ISA section 9.7.3).  float64 under rm, rp and rz is rare and takes an exact rational route.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+f32, f64 = np.float32, np.float64
+NAN32 = np.uint32(0x7FFFFFFF).view(f32)  # the NaN that Hopper's float32 units produce
+_TIE_MASK, _TIE = np.uint64(0x1FFFFFFF), np.uint64(0x10000000)  # the 29 bits that float32 has fewer
+_ONE = np.uint64(1)
+_TINY = np.uint64((1023 - 126) << 53)  # 2**-126 as float64 bits, shifted left past the sign
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary format narrower than float64: significand bits (the hidden one included), exponents.
+
+    `nan` is the pattern results are given, `dtype` the integer that stores one value.
+    """
+
+    name: str
+    precision: int
+    emin: int
+    emax: int
+    largest: float
+    nan: int
+    dtype: type
+
+
+F32 = Format("f32", 24, -126, 127, (2 - 2.0**-23) * 2.0**127, 0x7FFFFFFF, np.uint32)
+F16 = Format("f16", 11, -14, 15, 65504.0, 0x7FFF, np.uint16)
+BF16 = Format("bf16", 8, -126, 127, (2 - 2.0**-7) * 2.0**127, 0x7FFF, np.uint16)
+TF32 = Format("tf32", 11, -126, 127, (2 - 2.0**-10) * 2.0**127, 0x7FFFFFFF, np.uint32)
+E5M2 = Format("e5m2", 3, -14, 15, 57344.0, 0x7F, np.uint8)
+E4M3 = Format("e4m3", 4, -6, 8, 448.0, 0x7F, np.uint8)  # no infinities: 0x7E is 448
+
+
+def _nearest_away(x: np.ndarray) -> np.ndarray:
+    """Exact for arguments of at most 52 significant bits."""
+    return np.trunc(x + np.copysign(0.5, x))
+
+
+TO_INTEGRAL: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "rn": np.rint, "rna": _nearest_away, "rz": np.trunc, "rm": np.floor, "rp": np.ceil,
+}  # fmt: skip
+
+
+# -- any format ------------------------------------------------------------------------------------
+
+
+def narrow(x: np.ndarray, fmt: Format, mode: str = "rn", satfinite: bool = False) -> np.ndarray:
+    """Round float64 values to a narrower format; the result is float64 again, with values of the format.
+
+    x is exact or rounded to odd.  satfinite gives the largest finite value where the result or x is infinite.
+    """
+    _, exponent = np.frexp(x)
+    quantum = np.ldexp(1.0, np.maximum(exponent, fmt.emin + 1) - fmt.precision)
+    rounded = TO_INTEGRAL[mode](x / quantum) * quantum
+    over = np.abs(rounded) > fmt.largest
+    if not over.any():
+        return rounded
+    stays_finite = {"rz": np.isfinite(x), "rm": np.isfinite(x) & (x > 0), "rp": np.isfinite(x) & (x < 0)}
+    finite = over if satfinite else over & stays_finite.get(mode, False)
+    limit = np.where(finite, fmt.largest, np.inf)
+    return np.where(over, np.copysign(limit, rounded), rounded)
+
+
+def encode(x: np.ndarray, fmt: Format) -> np.ndarray:
+    """The bit patterns of float64 values that the format can represent; every NaN becomes fmt.nan."""
+    if fmt is E4M3:
+        bits = np.searchsorted(_E4M3_VALUES, np.abs(x)).astype(np.uint8) | (np.signbit(x).astype(np.uint8) << 7)
+    elif fmt in (F16, E5M2):
+        half = x.astype(np.float16).view(np.uint16)
+        bits = half if fmt is F16 else (half >> 8).astype(np.uint8)
+    else:
+        single = x.astype(f32).view(np.uint32)
+        bits = (single >> 16).astype(np.uint16) if fmt is BF16 else single
+    return np.where(np.isnan(x), fmt.dtype(fmt.nan), bits)
+
+
+def decode(bits: np.ndarray, fmt: Format) -> np.ndarray:
+    """The float64 values of bit patterns."""
+    if fmt is E4M3:
+        return _E4M3_DECODE[bits]
+    if fmt is F16:
+        return bits.view(np.float16).astype(f64)
+    if fmt is E5M2:
+        return (bits.astype(np.uint16) << 8).view(np.float16).astype(f64)
+    if fmt is BF16:
+        return (bits.astype(np.uint32) << 16).view(f32).astype(f64)
+    return bits.view(f32).astype(f64)
+
+
+def _e4m3_values() -> np.ndarray:
+    """The 127 non-negative values of e4m3 in the order of their patterns (PTX ISA section 5.2.3)."""
+    pattern = np.arange(127)
+    exponent, mantissa = pattern >> 3, pattern & 7
+    return np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * np.ldexp(1.0, np.maximum(exponent, 1) - 10))
+
+
+_E4M3_VALUES = _e4m3_values()
+_E4M3_DECODE = np.concatenate([_E4M3_VALUES, [np.nan], -_E4M3_VALUES, [np.nan]])
+
+
+def quiet(x: np.ndarray) -> np.ndarray:
+    """float32 results with every NaN replaced by the one Hopper produces (unspecified in PTX ISA 9.7.3)."""
+    bad = x != x
+    if np.count_nonzero(bad):
+        x[bad] = NAN32
+    return x
+
+
+def flush32(x: np.ndarray) -> np.ndarray:
+    """float32 subnormals to zeros of the same sign, as .ftz asks for."""
+    bits = x.view(np.uint32)
+    return np.where((bits & 0x7F800000) == 0, bits & 0x80000000, bits).view(f32)
+
+
+def saturate(x: np.ndarray) -> np.ndarray:
+    """Clamp to [0, 1]; NaN and -0 give +0, as .sat asks for."""
+    return np.where(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0))
+
+
+# -- float64 sums rounded to odd -------------------------------------------------------------------
+
+
+def add_odd(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a + b in float64, rounded to odd where it is inexact.  No overflow may occur."""
+    total = a + b
+    part = total - a
+    error = (a - (total - part)) + (b - part)  # exact: Knuth's two-sum
+    bits = total.view(np.int64)
+    fix = (error != 0) & ((bits & 1) == 0) & np.isfinite(total)
+    outward = (error > 0) == (total > 0)
+    return (bits + np.where(fix, np.where(outward, 1, -1), 0)).view(f64)
+
+
+def integer_odd(x: np.ndarray) -> np.ndarray:
+    """A 32- or 64-bit integer as float64, rounded to odd."""
+    if x.dtype.itemsize < 8:
+        return x.astype(f64)
+    high, low = (x >> 32).astype(f64) * 2.0**32, (x & x.dtype.type(0xFFFFFFFF)).astype(f64)
+    return add_odd(high, low)
+
+
+def _down_zero(result: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Under rm an exact zero sum is -0 unless both terms are +0 (IEEE 754 section 6.3)."""
+    negative = (result == 0) & (np.signbit(x) | np.signbit(y))
+    return np.where(negative, result.dtype.type(-0.0), result)
+
+
+# -- float32 ---------------------------------------------------------------------------------------
+
+
+def round32(x: np.ndarray, mode: str) -> np.ndarray:
+    """float64 values, exact or rounded to odd, to float32."""
+    nearest = x.astype(f32)
+    if mode == "rn":
+        return nearest
+    wide = nearest.astype(f64)
+    if mode == "rz":
+        wrong, toward = np.abs(wide) > np.abs(x), f32(0)
+    elif mode == "rm":
+        wrong, toward = wide > x, f32(-np.inf)
+    else:
+        wrong, toward = wide < x, f32(np.inf)
+    return np.where(wrong, np.nextafter(nearest, toward), nearest)
+
+
+def add32(a: np.ndarray, b: np.ndarray, mode: str = "rn") -> np.ndarray:
+    """a + b in float32."""
+    if mode == "rn":
+        return quiet(a + b)
+    x, y = a.astype(f64), b.astype(f64)
+    result = quiet(round32(add_odd(x, y), mode))
+    return _down_zero(result, x, y) if mode == "rm" else result
+
+
+def sub32(a: np.ndarray, b: np.ndarray, mode: str = "rn") -> np.ndarray:
+    """a - b in float32."""
+    return quiet(a - b) if mode == "rn" else add32(a, -b, mode)
+
+
+def mul32(a: np.ndarray, b: np.ndarray, mode: str = "rn") -> np.ndarray:
+    """a * b in float32: the product of two float32 is exact in float64."""
+    return quiet(a * b if mode == "rn" else round32(a.astype(f64) * b.astype(f64), mode))
+
+
+def div32(a: np.ndarray, b: np.ndarray, mode: str = "rn") -> np.ndarray:
+    """a / b in float32: a quotient of 24-bit numbers is never so near a boundary that float64 rounds onto it."""
+    return quiet(a / b if mode == "rn" else round32(a.astype(f64) / b.astype(f64), mode))
+
+
+def sqrt32(a: np.ndarray, mode: str = "rn") -> np.ndarray:
+    """The square root in float32, by the same argument as div32."""
+    return quiet(np.sqrt(a) if mode == "rn" else round32(np.sqrt(a.astype(f64)), mode))
+
+
+def fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray, mode: str = "rn") -> np.ndarray:
+    """a * b + c in float32 with one rounding.
+
+    The product is exact in float64.  Rounding the float64 sum again to float32 goes wrong only where
+    the sum lies exactly between two float32 numbers, which its low 29 bits show, or where the
+    result is subnormal.  Those lanes are computed again through a sum rounded to odd.
+    """
+    product, addend = np.multiply(a, b, dtype=f64), c.astype(f64)
+    if mode != "rn":
+        result = quiet(round32(add_odd(product, addend), mode))
+        return _down_zero(result, product, addend) if mode == "rm" else result
+    total = product + addend
+    result = total.astype(f32)
+    bits = total.view(np.uint64)
+    rare = (bits & _TIE_MASK) == _TIE
+    rare |= ((bits << _ONE) - _ONE) < _TINY  # zero wraps round to the largest and stays out
+    if np.count_nonzero(rare):
+        result[rare] = add_odd(product[rare], addend[rare]).astype(f32)
+    return quiet(result)
+
+
+# -- float64 ---------------------------------------------------------------------------------------
+
+
+def round_fraction(exact: Fraction, mode: str) -> float:
+    """An exact value to float64 under any mode; zero gives +0."""
+    if exact == 0:
+        return 0.0
+    exponent = exact.numerator.bit_length() - exact.denominator.bit_length()
+    if abs(exact) < Fraction(2) ** exponent:
+        exponent -= 1
+    scale = max(exponent, -1022) - 52
+    units = exact / Fraction(2) ** scale
+    down = math.floor(units)
+    count = {
+        "rn": round(units), "rm": down, "rp": -math.floor(-units), "rz": down if exact > 0 else -math.floor(-units),
+    }[mode]  # fmt: skip
+    if count == 0:
+        return math.copysign(0.0, exact)
+    if abs(count).bit_length() + scale > 1024:
+        finite = mode == "rz" or (mode == "rm" and exact > 0) or (mode == "rp" and exact < 0)
+        return math.copysign(float(np.finfo(f64).max) if finite else math.inf, exact)
+    return math.ldexp(count, scale)
+
+
+def _exactly(
+    nearest: np.ndarray, mode: str, exact: Callable[..., Fraction], *operands: np.ndarray, where: np.ndarray
+) -> np.ndarray:
+    """Replace the chosen lanes by rational arithmetic; exact zeros keep what `nearest` says."""
+    result = np.array(nearest, f64)
+    for lane in np.flatnonzero(where):
+        value = exact(*(Fraction(float(x[lane])) for x in operands))
+        if value != 0:
+            result[lane] = round_fraction(value, mode)
+    return result
+
+
+def _finite(*operands: np.ndarray) -> np.ndarray:
+    return np.logical_and.reduce([np.isfinite(x) for x in operands])
+
+
+def add64(a: np.ndarray, b: np.ndarray, mode: str = "rn") -> np.ndarray:
+    """a + b in float64."""
+    if mode == "rn":
+        return a + b
+    result = _exactly(a + b, mode, lambda x, y: x + y, a, b, where=_finite(a, b))
+    return _down_zero(result, a, b) if mode == "rm" else result
+
+
+def sub64(a: np.ndarray, b: np.ndarray, mode: str = "rn") -> np.ndarray:
+    """a - b in float64."""
+    return a - b if mode == "rn" else add64(a, -b, mode)
+
+
+def mul64(a: np.ndarray, b: np.ndarray, mode: str = "rn") -> np.ndarray:
+    """a * b in float64."""
+    return a * b if mode == "rn" else _exactly(a * b, mode, lambda x, y: x * y, a, b, where=_finite(a, b))
+
+
+def div64(a: np.ndarray, b: np.ndarray, mode: str = "rn") -> np.ndarray:
+    """a / b in float64."""
+    if mode == "rn":
+        return a / b
+    return _exactly(a / b, mode, lambda x, y: x / y, a, b, where=_finite(a, b) & (b != 0))
+
+
+def sqrt64(a: np.ndarray, mode: str = "rn") -> np.ndarray:
+    """The square root in float64."""
+    root = np.sqrt(a)
+    return root if mode == "rn" else _exactly(root, mode, _sqrt_odd, a, where=np.isfinite(a) & (a > 0))
+
+
+def _sqrt_odd(x: Fraction) -> Fraction:
+    """A root of over 100 bits whose last bit is odd where it is inexact: enough to round any way."""
+    shift = 1300
+    scaled = (x.numerator << 2 * shift) // x.denominator
+    root = math.isqrt(scaled)
+    return Fraction(2 * root + (root * root != scaled), 2 << shift)
+
+
+def fma64(a: np.ndarray, b: np.ndarray, c: np.ndarray, mode: str = "rn") -> np.ndarray:
+    """a * b + c in float64 with one rounding.
+
+    Under rn, lanes of moderate exponents use Boldo and Melquiond's algorithm (2008): the product as an exact
+    pair, the low parts summed to odd.  The other lanes use rational arithmetic.
+    """
+    a, b, c = np.broadcast_arrays(a, b, c)
+    finite = _finite(a, b, c)
+    nearest = np.where(_finite(a, b) & np.isinf(c), c, a * b + c)
+    if mode != "rn":
+        result = _exactly(nearest, mode, lambda x, y, z: x * y + z, a, b, c, where=finite)
+        return _down_zero(result, a * b, c) if mode == "rm" else result
+    moderate = _moderate(a) & _moderate(b) & _moderate(c)
+    result = _fma_moderate(a, b, c)
+    result = np.where(moderate & (result != 0), result, nearest)  # exact zeros take their sign from a * b + c
+    if (finite & ~moderate).any():
+        result = _exactly(result, mode, lambda x, y, z: x * y + z, a, b, c, where=finite & ~moderate)
+    return result
+
+
+def _moderate(x: np.ndarray) -> np.ndarray:
+    size = np.abs(x)
+    return (size < 2.0**400) & (size > 2.0**-400) | (x == 0)
+
+
+def _fma_moderate(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    high, low = _two_product(a, b)
+    t_high, t_low = _two_sum(c, low)
+    v_high, v_low = _two_sum(high, t_high)
+    return v_high + add_odd(t_low, v_low)
+
+
+def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def _two_product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """a * b as a rounded product and its exact error (Dekker 1971)."""
+    product = a * b
+    a_high, a_low = _split(a)
+    b_high, b_low = _split(b)
+    return product, a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+
+
+def _split(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scaled = x * 134217729.0  # 2**27 + 1
+    high = scaled - (scaled - x)
+    return high, x - high
