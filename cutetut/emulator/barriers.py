@@ -42,8 +42,19 @@ class Barriers:
     def reset(self) -> None:
         self.pending.clear()
 
-    def arrive(self, sel: Selection, ids: np.ndarray, count: np.ndarray, inst: Instruction, wait: bool) -> None:
-        """Warps arrive at barrier ids; with wait they sleep until the phase is complete."""
+    def arrive(
+        self,
+        sel: Selection,
+        ids: np.ndarray,
+        count: np.ndarray,
+        inst: Instruction,
+        wait: bool,
+        on_release: Step | None = None,
+    ) -> None:
+        """Warps arrive at barrier ids; with wait they sleep until the phase is complete.
+
+        on_release gets the threads that waited, when the last one has arrived.
+        """
         machine = self.machine
         threads = threads_of(sel)
         if wait:
@@ -51,10 +62,17 @@ class Barriers:
         for cta, number in sorted(set(zip(machine.cta_of[threads].tolist(), ids.tolist(), strict=True))):
             mine = threads[(machine.cta_of[threads] == cta) & (ids == number)]
             expected = int(count[np.flatnonzero(threads == mine[0])[0]])
-            self._arrive_cta(cta, number, expected, mine, inst, wait)
+            self._arrive_cta(cta, number, expected, mine, inst, wait, on_release)
 
     def _arrive_cta(
-        self, cta: int, number: int, expected: int, mine: np.ndarray, inst: Instruction, wait: bool
+        self,
+        cta: int,
+        number: int,
+        expected: int,
+        mine: np.ndarray,
+        inst: Instruction,
+        wait: bool,
+        on_release: Step | None,
     ) -> None:
         if not 0 <= number < 16:
             raise IllegalInstruction(f"barrier {number}: a CTA has barriers 0 to 15", threads=mine[:1])
@@ -73,6 +91,7 @@ class Barriers:
             )
         barrier.arrived += 32 * len(np.unique(self.machine.warp_of[mine]))
         barrier.instruction = inst
+        barrier.on_release = on_release or barrier.on_release
         if wait:
             barrier.waiting.append(mine)
         self._complete(cta, number)
@@ -147,10 +166,11 @@ def decode_barrier_sync(inst: Instruction, machine: Machine) -> Step:
 def _sync(inst: Instruction, machine: Machine) -> Step:
     ids, count = _operands(inst, machine, 0)
     following = machine.block_after(inst)
+    same_barrier = count.strides == (0,) and not count[0] and ids.strides == (0,) and ids[0] < 16
 
     def step(sel: Selection) -> int | None:
         scheduler = machine.scheduler
-        if scheduler.common is not None and not count[0] and count.strides == (0,) and not scheduler.barriers.pending:
+        if same_barrier and scheduler.common is not None and not scheduler.barriers.pending:
             return following  # the whole machine stands here: all barriers complete at once
         scheduler.barriers.arrive(sel, ids[sel], count[sel], inst, wait=True)
         return None
@@ -197,10 +217,7 @@ def decode_bar_red(inst: Instruction, machine: Machine) -> Step:
     def step(sel: Selection) -> None:
         barriers = machine.scheduler.barriers
         barriers.votes[sel] = predicate(sel)
-        for cta in np.unique(machine.cta_of[sel]).tolist():
-            number = int(ids[threads_of(sel)[0]])
-            barriers.pending.setdefault((cta, number), _Barrier(int(count[threads_of(sel)[0]]))).on_release = release
-        barriers.arrive(sel, ids[sel], count[sel], inst, wait=True)
+        barriers.arrive(sel, ids[sel], count[sel], inst, wait=True, on_release=release)
 
     return step
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
-from .errors import EmulatorError, LaunchError
+from .errors import EmulatorError, LaunchError, UnknownInstruction
 from .memory import (
     LOCAL_WINDOW,
     SHARED_BASE,
@@ -322,7 +322,7 @@ class Machine:
         if base not in self.specials:
             if base in _SPECIAL_64:
                 return np.zeros(self.T, dtype)
-            raise EmulatorError(f"special register {name} is not emulated")
+            raise UnknownInstruction(f"special register {name} is not emulated")
         return _view(self.specials[base], dtype)
 
 

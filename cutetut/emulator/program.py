@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .errors import Uninitialized
+from .errors import EmulatorError, PtxSyntaxError, Uninitialized
 from .machine import Machine
 from .memory import threads_of
 from .ptx import Address, Group, Instruction, Negated, Operand, Pair, Register, Vector
@@ -94,19 +94,38 @@ def _successors(
 
 
 def _decode_block(block: Block, machine: Machine, entries: list[Opcode], suspicious: _Suspicious) -> None:
+    """Fill in the steps: exactly one per instruction, so that an error can name the one it happened in."""
     for inst in block.instructions:
         entry = entries[inst.index]
-        step = entry.decode(inst, machine)
+        step = _decode(inst, entry, machine)
         guard = _guard(inst, machine)
         if entry.joins is not None:
-            block.joins = _members(inst, entry, machine)
+            block.joins = _members(inst, entry, machine, guard)
         if entry.ends_block:
             block.control, block.control_guard = step, guard
-            check = suspicious.check(inst, entry, machine)
-            if check is not None:
-                block.steps.append(check)
-            continue
-        block.steps.append(_guarded(suspicious.watch(step, inst, entry, machine), guard))
+            step = _nothing  # only the checks and marks of the operands
+        watched = suspicious.watch(step, inst, entry)
+        if watched is not _nothing or not entry.ends_block:
+            watched = _guarded(watched, guard)
+        watched = suspicious.check_guard(watched, inst)
+        if watched is not _nothing or not entry.ends_block:
+            block.steps.append(watched)
+
+
+def _nothing(sel: Selection) -> None:
+    """The step of an instruction whose work is done elsewhere."""
+
+
+def _decode(inst: Instruction, entry: Opcode, machine: Machine) -> Step:
+    """Decode one instruction; any error names its PTX line."""
+    try:
+        return entry.decode(inst, machine)
+    except IndexError as error:
+        raise PtxSyntaxError(f"PTX line {inst.line}: {inst.text!r} has too few operands") from error
+    except EmulatorError as error:
+        if error.place is None and not error.notes:
+            error.notes.append(f"  PTX line {inst.line}:  {inst.text.strip()}")
+        raise
 
 
 def _guard(inst: Instruction, machine: Machine) -> Callable[[Selection], np.ndarray] | None:
@@ -129,12 +148,19 @@ def _guarded(step: Step, guard: Callable[[Selection], np.ndarray] | None) -> Ste
     return run
 
 
-def _members(inst: Instruction, entry: Opcode, machine: Machine) -> Callable[[Selection], np.ndarray]:
-    """Which lanes must arrive together: the member mask, or every lane of the warp."""
+def _members(
+    inst: Instruction, entry: Opcode, machine: Machine, guard: Callable[[Selection], np.ndarray] | None
+) -> Callable[[Selection], np.ndarray]:
+    """Which lanes must arrive together: the member mask, or every lane of the warp.
+
+    A lane whose guard is false executes nothing, so it has nobody to wait for.
+    """
     if entry.joins == "warp":
         return lambda sel: np.uint32(0xFFFFFFFF)  # type: ignore[return-value]
     row = machine.source(inst.operands[int(entry.joins)], np.uint32)  # type: ignore[arg-type]
-    return lambda sel: row[sel]
+    if guard is None:
+        return lambda sel: row[sel]
+    return lambda sel: np.where(guard(sel), row[sel], np.uint32(0))
 
 
 # -- registers that may be read before anything wrote them ---------------------------------------
@@ -233,10 +259,10 @@ class _Suspicious:
         self.marks = {name: np.zeros(machine.T, np.bool_) for name in sorted(names)}
         machine.unwritten_marks = self.marks
 
-    def check(self, inst: Instruction, entry: Opcode, machine: Machine) -> Step | None:
-        """A step that raises Uninitialized when the instruction reads an unwritten register."""
-        reads = [(r.name, self.marks[r.name]) for r in _read(inst, entry) if r.name in self.marks]
-        if not reads or _is_copy(inst):
+    def _check(self, registers: Iterable[Register]) -> Step | None:
+        """A step that raises Uninitialized when a thread has not written one of the registers."""
+        reads = [(r.name, self.marks[r.name]) for r in registers if r.name in self.marks]
+        if not reads:
             return None
 
         def check(sel: Selection) -> None:
@@ -248,11 +274,24 @@ class _Suspicious:
 
         return check
 
-    def watch(self, step: Step, inst: Instruction, entry: Opcode, machine: Machine) -> Step:
-        """The step with the check in front and the marks behind."""
-        check = self.check(inst, entry, machine)
+    def check_guard(self, step: Step, inst: Instruction) -> Step:
+        """The step with a check of its guard predicate in front, which every thread reads."""
+        check = self._check([inst.guard] if inst.guard is not None else [])
+        if check is None:
+            return step
+
+        def run(sel: Selection) -> None:
+            check(sel)
+            step(sel)
+
+        return run
+
+    def watch(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
+        """The step with a check of its operands in front and the marks of its results behind."""
+        copy = _is_copy(inst)
+        check = None if copy else self._check(registers_in(inst.operands[entry.results :]))
         writes = [self.marks[r.name] for r in _written(inst, entry) if r.name in self.marks]
-        source = self.marks.get(inst.operands[1].name) if _is_copy(inst) else None  # type: ignore[union-attr]
+        source = self.marks.get(inst.operands[1].name) if copy else None  # type: ignore[union-attr]
         if check is None and not writes:
             return step
 

@@ -28,7 +28,7 @@ from .registry import Selection
 
 READY, WAITING, PARKED, DONE = range(4)
 DEFAULT_BUDGET = 20_000_000
-STARVATION = 4096  # after so many turns a warp's highest block runs, so that spinning lanes cannot starve others
+PATIENCE = 32  # after so many turns of its warp a lane is next, so that spinning lanes cannot starve others
 
 source_name: Callable[[str], str] = os.path.basename  # how error messages call a source file
 
@@ -103,6 +103,8 @@ class Scheduler:
         self.pc = np.zeros(machine.T, np.int32)
         self.status = np.zeros(machine.T, np.uint8)
         self.last_run = np.zeros(self.warps, np.int64)
+        self.warp_turns = np.zeros(self.warps, np.int64)  # how often a warp was picked,
+        self.lane_turn = np.zeros(machine.T, np.int64)  # and its count when each thread last ran
         self.barriers = Barriers(machine, self)
         self.current: Instruction | None = None
         self.turn = 0
@@ -116,7 +118,7 @@ class Scheduler:
             mark[:] = False
         self.pc[:] = 0
         self.status[:] = np.where(machine.live, READY, DONE)
-        self.last_run[:] = 0
+        self.last_run[:] = self.warp_turns[:] = self.lane_turn[:] = 0
         self.barriers.reset()
         self.live = int(machine.live.sum())
         self.everyone = _compact(np.flatnonzero(machine.live))
@@ -220,18 +222,28 @@ class Scheduler:
         waiting_longest = np.where(pc < np.iinfo(np.int32).max, self.last_run, np.iinfo(np.int64).max)
         warp = int(waiting_longest.argmin())
         number = int(pc[warp])
-        if self.turn % STARVATION == 0:
-            lanes = slice(32 * warp, 32 * warp + 32)
-            number = int(self.pc[lanes][ready[lanes]].max())
+        starved = self._starved_block(warp, ready)
+        if starved is not None:
+            number = starved
             chosen = ready & (self.pc == number) & (self.machine.warp_of == warp)
         else:
             chosen = ready & (self.pc == number) & np.repeat(pc == number, 32)
         threads = np.flatnonzero(chosen)
-        self.last_run[self.machine.warp_of[threads]] = self.turn
+        warps = self.machine.warp_of[threads]
+        self.last_run[warps] = self.turn
+        self.warp_turns[warps] += 1  # once per warp: an indexed += does not accumulate
+        self.lane_turn[threads] = self.warp_turns[warps]
         if len(threads) == self.live:
             self.common = number
             return number, self.everyone
         return number, _compact(threads)
+
+    def _starved_block(self, warp: int, ready: np.ndarray) -> int | None:
+        """The block of the ready lane that has waited longest, if that is too long."""
+        lanes = slice(32 * warp, 32 * warp + 32)
+        waited = np.where(ready[lanes], self.warp_turns[warp] - self.lane_turn[lanes], -1)
+        lane = int(waited.argmax())
+        return int(self.pc[32 * warp + lane]) if waited[lane] > PATIENCE else None
 
     # -- warp-wide instructions ---------------------------------------------------------------
 
@@ -266,6 +278,10 @@ class Scheduler:
         self.status[sel] = DONE
         self.live -= sel.stop - sel.start if isinstance(sel, slice) else len(sel)
         self.everyone = _compact(np.flatnonzero(self.status != DONE))
+        parked = np.flatnonzero(self.status == PARKED)
+        if len(parked):  # nobody waits for a lane that has exited: let them look again
+            gone = np.unique(self.machine.warp_of[sel])
+            self.status[parked[np.isin(self.machine.warp_of[parked], gone)]] = READY
         self.barriers.recheck()
 
     def wait(self, sel: Selection, following: int) -> None:
