@@ -1,3 +1,3 @@
 """Importing the units fills the opcode table."""
 
-from . import atomics, barriers, control, loadstore, warp  # noqa: F401
+from . import alu, atomics, barriers, control, loadstore, warp  # noqa: F401
