@@ -30,7 +30,7 @@ test: check-browser $(READY) ## set up, run every check
 	$(BIN)/python -m pytest tests
 
 lab: $(READY) ## open JupyterLab on the notebooks
-	$(BIN)/jupyter lab notebooks
+	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
 
 book: $(READY) ## build the book from the recorded outputs
 	@$(BIN)/jupyter-book build . -W -n --keep-going --quiet
@@ -67,5 +67,5 @@ check-python:
 		echo "cutetut needs Python 3.11, 3.12 or 3.13; $$asked is $${found:-not a Python here}." >&2; \
 		echo "Install one of them, then: make PYTHON=/path/to/python3.12 run" >&2; exit 1; fi
 
-check-browser:
-	@python3 tests/book_browser.py
+check-browser: check-python
+	@$(PYTHON) tests/book_browser.py
