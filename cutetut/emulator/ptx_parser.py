@@ -1,32 +1,15 @@
-"""The parser behind `ptx.parse`: statements first, then the operands of each instruction."""
+"""The parser behind `ptx.parse`: directives, declarations and statements; ptx_operands.py reads the operands."""
 
 from __future__ import annotations
 
 import re
-import struct
 
 from .errors import PtxSyntaxError
-from .ptx import (
-    BYTES,
-    Address,
-    Function,
-    Group,
-    Immediate,
-    Instruction,
-    Location,
-    Module,
-    Negated,
-    Operand,
-    Pair,
-    Register,
-    Sink,
-    Special,
-    Symbol,
-    Variable,
-    Vector,
-)
+from .ptx import BYTES, Function, Instruction, Location, Module, Operand, Register, Symbol, Variable
+from .ptx_operands import Operands, literal_of, symbols
 
-_SPACE = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)*", re.S)
+_COMMENT = re.compile(r'("[^"\n]*")|//[^\n]*|/\*.*?\*/', re.S)
+_SPACE = re.compile(r"\s*")
 _LINE_DIRECTIVE = re.compile(r"\.(loc|file|version|target|address_size|section)\b([^\n]*)")
 _LABEL = re.compile(r"([$%A-Za-z_][\w$]*)\s*:(?!:)")
 _STATEMENT = re.compile(r"[^;]*;")
@@ -42,23 +25,27 @@ _VARIABLE = re.compile(
     r"\s*(?:=\s*(?P<init>.*))?$",
     re.S,
 )
-_FLOAT32 = re.compile(r"0[fF]([0-9a-fA-F]{8})$")
-_FLOAT64 = re.compile(r"0[dD]([0-9a-fA-F]{16})$")
+
+
+def _without_comments(text: str) -> str:
+    """The text with every comment blanked; lines keep their numbers."""
+    return _COMMENT.sub(lambda m: m[1] or "\n" * m[0].count("\n") or " ", text)
 
 
 class Parser:
     def __init__(self, text: str) -> None:
-        self.text = text
+        self.text = text = _without_comments(text)
         self.pos = 0
-        self.line = 1
+        self.line = 1  # of the token taken last
         self.line_pos = 0
         self.files: dict[int, str] = {
             int(n): name for n, name in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.M)
         }
         self.result = Module()
 
-    def error(self, what: str) -> PtxSyntaxError:
-        return PtxSyntaxError(f"PTX line {self.current_line()}: {what}")
+    def error(self, what: str, line: int | None = None) -> PtxSyntaxError:
+        """The error for the statement that was taken last, or for another line."""
+        return PtxSyntaxError(f"PTX line {line or self.line}: {what}")
 
     def current_line(self) -> int:
         self.line += self.text.count("\n", self.line_pos, self.pos)
@@ -66,10 +53,11 @@ class Parser:
         return self.line
 
     def skip(self) -> bool:
-        """Move past white space and comments; False at the end of the text."""
+        """Move past white space; False at the end of the text."""
         match = _SPACE.match(self.text, self.pos)
         assert match is not None
         self.pos = match.end()
+        self.current_line()
         return self.pos < len(self.text)
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
@@ -98,8 +86,14 @@ class Parser:
         return self.result
 
     def skip_braces(self) -> None:
-        start = self.text.index("{", self.pos)
-        self.pos = self.text.index("}", start) + 1
+        self.pos = self.find("}", self.find("{", self.pos)) + 1
+
+    def find(self, char: str, start: int) -> int:
+        """Where a character comes next."""
+        at = self.text.find(char, start)
+        if at < 0:
+            raise self.error(f"{char!r} is missing")
+        return at
 
     def variable(self, text: str) -> Variable:
         match = _VARIABLE.match(text)
@@ -126,7 +120,7 @@ class Parser:
                 pointers.append((len(data), base.strip(), int(plus or "0", 0)))
                 data += bytes(element)
                 continue
-            literal = _literal(item)
+            literal = literal_of(item)
             if literal is None:
                 raise self.error(f"cannot read the initial value {item!r}")
             value = literal.bits if literal.bits is not None else int(literal.value)
@@ -138,8 +132,8 @@ class Parser:
         self.skip()
         if not self.text.startswith("(", self.pos):
             return []
-        end = self.text.index(")", self.pos)
-        inner = re.sub(r"//[^\n]*", "", self.text[self.pos + 1 : end])
+        end = self.find(")", self.pos)
+        inner = self.text[self.pos + 1 : end]
         self.pos = end + 1
         return [self.variable(item.strip()) for item in inner.split(",") if item.strip()]
 
@@ -195,6 +189,7 @@ class _Body:
                 self.operand_cache = {}
                 if not self.scopes:
                     self.resolve_branches()
+                    self.check_symbols()
                     return
             elif char == ";":
                 p.pos += 1
@@ -207,10 +202,13 @@ class _Body:
                 self.statement(match[0][:-1].strip())
             else:
                 break
-        raise p.error(f"{self.function.name} has no closing brace")
+        what = p.text[p.pos : p.pos + 40].strip()
+        raise p.error(f"{what!r} has no ';'" if what else f"{self.function.name} has no closing brace")
 
     def set_location(self, text: str) -> None:
         numbers = re.findall(r"\d+", text)
+        if len(numbers) < 3:
+            raise self.parser.error(f".loc needs file, line and column: {text!r}")
         file = self.parser.files.get(int(numbers[0]), "")
         self.loc = Location(file, int(numbers[1]), int(numbers[2])) if int(numbers[1]) else None
 
@@ -251,6 +249,8 @@ class _Body:
                 self.declare(name, match[1])
 
     def declare(self, name: str, kind: str) -> None:
+        if name in self.scopes[-1]:
+            raise self.parser.error(f"register {name} is declared twice")
         unique = name if name not in self.function.registers else f"{name}@{len(self.function.registers)}"
         register = Register(unique, kind)
         self.scopes[-1][name] = register
@@ -274,7 +274,7 @@ class _Body:
         tail = rest[opcode.end() :].strip()
         operands = self.operand_cache.get(tail)
         if operands is None:
-            operands = _Operands(self, tail).parse()
+            operands = Operands(self, tail).parse()
             self.operand_cache[tail] = operands
         body = self.function.body
         inst = Instruction(opcode[0], operands, guard, negated, self.parser.line, text, self.loc, len(body))
@@ -287,161 +287,31 @@ class _Body:
         for inst, path in self.branches:
             target = inst.operands[0]
             if not isinstance(target, Symbol):
-                raise self.parser.error(f"a branch needs a label: {inst.text!r}")
+                raise self.parser.error(f"a branch needs a label: {inst.text!r}", inst.line)
             for depth in range(len(path), 0, -1):
                 name = _scoped(target.name, path[:depth])
                 if name in self.function.labels:
                     inst.operands = (Symbol(name),)
                     break
             else:
-                raise self.parser.error(f"no label {target.name} for {inst.text!r}")
+                raise self.parser.error(f"no label {target.name} for {inst.text!r}", inst.line)
+
+    def check_symbols(self) -> None:
+        """Every name must be a variable, a parameter, a function or a list of labels that exist."""
+        function, module = self.function, self.parser.result
+        known = {"WARP_SZ", *function.variables, *(p.name for p in function.params), *module.variables}
+        known |= {*module.functions, *function.branch_targets, function.name}
+        labels = {label for targets in function.branch_targets.values() for label in targets}
+        if missing := labels - set(function.labels):
+            raise self.parser.error(f"no label {min(missing)} for a .branchtargets list", function.line)
+        for inst in function.body:
+            if inst.parts[0] == "bra":
+                continue
+            for name in symbols(inst.operands):
+                if name not in known:
+                    raise self.parser.error(f"{name} is not declared in {inst.text!r}", inst.line)
 
 
 def _scoped(name: str, path: tuple[int, ...]) -> str:
     """The unique name of a label that is declared in a scope."""
     return name if len(path) == 1 else f"{name}@{path[-1]}"
-
-
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>-?(?:0[xX][0-9a-fA-F]+U?|0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|\d+\.\d*(?:[eE][-+]?\d+)?|\d+U?))"
-    r"|(?P<name>[$%A-Za-z_][\w$]*(?:\.[xyzw]\b)?)|(?P<punct>[\[\](){},|!+;-]))"
-)
-
-
-class _Operands:
-    """Recursive descent over the operand list of one instruction."""
-
-    def __init__(self, body: _Body, text: str) -> None:
-        self.body = body
-        self.text = text
-        self.tokens: list[tuple[str, str]] = []
-        pos = 0
-        while pos < len(text):
-            match = _TOKEN.match(text, pos)
-            if match is None:
-                if not text[pos:].strip():
-                    break
-                raise body.parser.error(f"cannot read the operands {text!r}")
-            kind = match.lastgroup or ""
-            self.tokens.append((kind, match[kind]))
-            pos = match.end()
-        self.next = 0
-
-    def peek(self) -> str:
-        return self.tokens[self.next][1] if self.next < len(self.tokens) else ""
-
-    def expect(self, punct: str) -> None:
-        if self.peek() != punct:
-            raise self.body.parser.error(f"expected {punct!r} in the operands {self.text!r}")
-        self.next += 1
-
-    def parse(self) -> tuple[Operand, ...]:
-        items = self.list_until("")
-        return items
-
-    def list_until(self, end: str) -> tuple[Operand, ...]:
-        items: list[Operand] = []
-        while self.peek() != end:
-            items.append(self.operand())
-            if self.peek() == ",":
-                self.next += 1
-            elif self.peek() != end:
-                raise self.body.parser.error(f"unexpected {self.peek()!r} in the operands {self.text!r}")
-        if end:
-            self.expect(end)
-        return tuple(items)
-
-    def operand(self) -> Operand:
-        first = self.single()
-        if self.peek() == "|":
-            self.next += 1
-            return Pair(first, self.single())
-        return first
-
-    def single(self) -> Operand:
-        token = self.peek()
-        if token == "{":
-            self.next += 1
-            return Vector(self.list_until("}"))
-        if token == "(":
-            self.next += 1
-            return Group(self.list_until(")"))
-        if token == "[":
-            self.next += 1
-            return self.address()
-        if token == "!":
-            self.next += 1
-            inner = self.single()
-            if not isinstance(inner, Register):
-                raise self.body.parser.error(f"! needs a predicate in {self.text!r}")
-            return Negated(inner)
-        if token == "-":
-            self.next += 1
-            literal = self.single()
-            if not isinstance(literal, Immediate):
-                raise self.body.parser.error(f"- needs a number in {self.text!r}")
-            return Immediate(-literal.value)
-        return self.atom()
-
-    def atom(self) -> Register | Special | Immediate | Symbol | Sink:
-        if self.next >= len(self.tokens):
-            raise self.body.parser.error(f"an operand is missing in {self.text!r}")
-        kind, token = self.tokens[self.next]
-        self.next += 1
-        if kind == "number":
-            literal = _literal(token)
-            assert literal is not None
-            return literal
-        if kind != "name":
-            raise self.body.parser.error(f"unexpected {token!r} in the operands {self.text!r}")
-        if token == "_":
-            return Sink()
-        register = self.body.find(token)
-        if register is not None:
-            return register
-        return Special(token) if token.startswith("%") else Symbol(token)
-
-    def address(self) -> Operand:
-        """After '[': base, base+offset, base-offset, or the tensor form base, {coordinates}."""
-        base = self.single()
-        offset = 0
-        while self.peek() and self.peek() not in "],":
-            sign = 1
-            if self.peek() in "+-":
-                sign = -1 if self.peek() == "-" else 1
-                self.next += 1
-            literal = self.single()
-            if not isinstance(literal, Immediate) or not isinstance(literal.value, int):
-                raise self.body.parser.error(f"an address offset must be an integer in {self.text!r}")
-            offset += sign * literal.value
-        if not isinstance(base, Register | Symbol | Immediate):
-            raise self.body.parser.error(f"not an address: {self.text!r}")
-        plain = Address(base, offset)
-        if self.peek() == "]":
-            self.next += 1
-            return plain
-        self.expect(",")
-        return Group((plain, *self.list_until("]")))
-
-
-def _literal(token: str) -> Immediate | None:
-    """A PTX literal (section 4.5): decimal, hex, octal, binary, 0f/0d bit patterns, decimal floats."""
-    negative = token.startswith("-")
-    text = token.lstrip("-")
-    if match := _FLOAT32.match(text):
-        bits = int(match[1], 16)
-        return Immediate(struct.unpack("<f", struct.pack("<I", bits))[0], bits)
-    if match := _FLOAT64.match(text):
-        bits = int(match[1], 16)
-        return Immediate(struct.unpack("<d", struct.pack("<Q", bits))[0], bits)
-    text = text.rstrip("U")
-    try:
-        if re.fullmatch(r"0[0-7]+", text):
-            value: int | float = int(text, 8)
-        elif "." in text:
-            value = float(text)
-        else:
-            value = int(text, 0)
-    except ValueError:
-        return None
-    return Immediate(-value if negative else value)
