@@ -99,14 +99,14 @@ class Partition:
 
         Raises LayoutError unless each element of the tile is named exactly once and none outside it.
         """
-        count = self.claims()
-        if self.outside() or (count != 1).any():
-            row, col = (int(i) for i in np.argwhere(count != 1)[0]) if (count != 1).any() else self.tile
-            raise LayoutError(
-                f"{self.layout} is no ownership map of a {self.tile[0]}x{self.tile[1]} tile: "
-                + (f"element ({row}, {col}) is named {count[row, col]} times, " if (count != 1).any() else "")
-                + f"and {self.outside()} (thread, value) pairs lie outside"
-            )
+        count, outside = self.claims(), self.outside()
+        if outside or (count != 1).any():
+            wrong = [f"{outside} (thread, value) pairs lie outside it"] if outside else []
+            if (count != 1).any():
+                row, col = (int(i) for i in np.argwhere(count != 1)[0])
+                wrong.append(f"element ({row}, {col}) is named {count[row, col]} times")
+            rows, cols = self.tile
+            raise LayoutError(f"{self.layout} is no ownership map of a {rows}x{cols} tile: {', '.join(wrong)}")
         threads, values = self.offset.shape
         owner, value, offset = (np.empty(self.tile, dtype=np.int64) for _ in range(3))
         at = (self.place[..., 0], self.place[..., 1])
@@ -132,8 +132,8 @@ def partition(
     """Return how the TiledMma that `make_mma` makes deals `tile:stride` to its threads as operand A, B or C.
 
     tile: (M, N) for C, (M, K) for A, (N, K) for B; stride: row-major where left out.
-    Raises LayoutError for another operand, and for a permutation with modes that overlap, on which CuTe DSL
-    4.8.1 would end the process.
+    Raises LayoutError for another operand, for a permutation that the atoms and threads do not divide, and for
+    one with modes that overlap, on which CuTe DSL 4.8.1 would end the process.
     """
     if operand not in ("A", "B", "C"):
         raise LayoutError(f"operand is {operand!r}; a TiledMma partitions 'A', 'B' and 'C'")
@@ -164,7 +164,15 @@ def _deal(mma: cute.TiledMma, operand: str, tensor: cute.Tensor) -> tuple[Ints, 
     A view is a start and a layout, so its elements are start + layout(index): one start per thread and one
     offset per index instead of a call into CuTe for each of the tile's elements.
     """
-    views = [getattr(mma.get_slice(thread), f"partition_{operand}")(tensor) for thread in range(mma.size)]
+    try:
+        views = [getattr(mma.get_slice(thread), f"partition_{operand}")(tensor) for thread in range(mma.size)]
+    except Exception as error:  # the DSL does not export its error's type
+        if "failed to partition" not in str(error):
+            raise
+        raise LayoutError(
+            f"CuTe cannot deal {tensor.layout} with the permutation {mma.permutation_mnk}: it must be a whole "
+            f"number of atoms {mma.shape_mnk} times the threads of {mma.thr_layout_vmnk}"
+        ) from error
     layout = views[0].layout
     start = np.array([view.iterator for view in views], dtype=np.int64)
     step = np.array([layout(index) for index in range(cute.size(layout))], dtype=np.int64)

@@ -125,7 +125,7 @@ def test_an_unusual_permutation_still_deals_each_element_once(permutation: Permu
 def test_a_permutation_that_overshoots_the_tile_is_no_ownership_map() -> None:
     dealt = layouts.partition(fma_grid(((16, 5), (5, 1))), (128, 128))
     assert dealt.outside() == 160 * 160 - 128 * 128
-    with pytest.raises(layouts.LayoutError, match="9216 .thread, value. pairs lie outside"):
+    with pytest.raises(layouts.LayoutError, match="tile: 9216 .thread, value. pairs lie outside it$"):
         dealt.tables()
 
 
@@ -139,3 +139,8 @@ def test_a_thread_grid_with_the_wrong_stride_claims_half_the_tile_twice() -> Non
 def test_another_operand_is_refused() -> None:
     with pytest.raises(layouts.LayoutError, match="'D'"):
         layouts.partition(fma_grid(None), (128, 128), operand="D")
+
+
+def test_a_permutation_that_the_threads_do_not_divide_is_refused() -> None:
+    with pytest.raises(layouts.LayoutError, match=r"cannot deal .*\(12,4\):\(4,1\)"):
+        layouts.partition(fma_grid(((12, 4), (4, 1))), (128, 128))
