@@ -266,7 +266,7 @@ class Picker {
   }
 
   showMap() {
-    this.tile.prepare(this.map, this.wrap.clientWidth, themeOf(this.root));
+    this.prepare();
     for (const radio of this.radios) radio.checked = radio.value === this.map.name;
     const columns = ["v", this.map.coords && "coordinate", this.map.offset && "offset", "element"];
     this.head.replaceChildren(...columns.filter(Boolean).map((text) => make("th", { scope: "col" }, text)));
@@ -317,10 +317,15 @@ class Picker {
     return `${name} · thread ${map.owner[place]} · value ${map.value[place]}${offset}`;
   }
 
+  /** Fit the tile to its place. JupyterLab hides its page while it changes the theme: use the last width then. */
+  prepare() {
+    this.width = this.wrap.clientWidth || this.width || 0;
+    this.tile.prepare(this.map, this.width, themeOf(this.root));
+  }
+
   /** Draw the tile again for another size or theme. */
   redraw() {
-    if (this.wrap.clientWidth === 0) return;
-    this.tile.prepare(this.map, this.wrap.clientWidth, themeOf(this.root));
+    this.prepare();
     this.tile.paint(this);
   }
 

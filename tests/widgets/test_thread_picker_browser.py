@@ -6,6 +6,7 @@ Every expectation comes from the index loops of `maps.py`; the page is asked onl
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -55,6 +56,9 @@ class View:
 
     def text(self, css: str) -> str:
         return str(self.js("return document.querySelector(arguments[0]).textContent", css))
+
+    def shows(self, css: str, text: str) -> bool:
+        return text in self.text(css)
 
     def trait(self, name: str) -> Any:
         return self.js("return window.model.get(arguments[0])", name)
@@ -295,7 +299,7 @@ def test_the_arithmetic_is_right_for_every_value_of_every_map(view: View) -> Non
             places = sorted(owned(thread, permutation))
             for row, col in places[::5]:
                 view.assign("element", [row, col])
-                view.wait(lambda row=row, col=col: f"C[{row}][{col}]{row}×128" in view.text(".tp-sums"))
+                view.wait(functools.partial(view.shows, ".tp-sums", f"C[{row}][{col}]{row}×128"))
                 sums = dict(zip(view.listed(".tp-sums dt"), view.listed(".tp-sums dd"), strict=True))
                 product, total = sums["coordinate × stride"].split(" → ")[1].split(" = ")
                 terms = [int(a) * int(b) for a, b in (term.split("×") for term in product.split(" + "))]
@@ -417,6 +421,16 @@ def test_text_is_readable_in_every_theme(view: View, theme: str) -> None:
         view.wait(lambda: owned(0) - {(r, c) for r in (65, 66, 67) for c in (1, 2, 3)} <= view.accented())
     finally:
         view.chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_a_theme_that_changes_while_the_page_is_hidden_is_drawn(view: View) -> None:
+    """JupyterLab hides its page while it loads another theme."""
+    view.chrome.execute_async_script(
+        "const done = arguments[arguments.length - 1]; document.body.style.display = 'none';"
+        + lab("false")
+        + "; (async () => { for (let i = 0; i < 9; i++) await null; document.body.style.display = ''; done(); })()"
+    )
+    view.wait(lambda: view.accented() == owned(0))
 
 
 @contextlib.contextmanager
