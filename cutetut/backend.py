@@ -136,6 +136,7 @@ def _gpu_obstacle(machine: Machine) -> str:
     return ""
 
 
+_PREFIX = "cutetut-"  # of the folder for compiler output
 _active: Backend | None = None
 _dump_dir: str | None = None
 
@@ -152,9 +153,7 @@ def activate(announce: bool = True) -> Backend:
     if chosen.on_gpu:
         _prepare_gpu()
     else:
-        from .emulator import driver
-
-        driver.install(artifact_dir())
+        start_emulator()
     _active = chosen
     if announce:
         print(chosen.line(), flush=True)
@@ -177,15 +176,28 @@ def run_as_command() -> bool:
     return sys.argv[:1] == ["-m"] and __package__ in sys.orig_argv  # argv is "-m" only while the package is imported
 
 
+def start_emulator() -> None:
+    """Let CuTe DSL run kernels in the emulator from now on; again does nothing.
+
+    Raises BackendError when the environment asks CuTe DSL for what the emulator cannot follow.
+    """
+    for name, needed in (("CUTE_DSL_ARCH", ARCH), ("CUTE_DSL_COMPILER_BACKEND", "legacy")):
+        if os.environ.get(name, needed) != needed:
+            raise BackendError(f"{name}={os.environ[name]}, but the emulator needs {needed}: unset {name}")
+    from .emulator import driver
+
+    driver.install(artifact_dir())
+
+
 def artifact_dir() -> str:
     """This process's folder for PTX and cubin files, removed at exit; CUTE_DSL_DUMP_DIR overrides it."""
     global _dump_dir
-    chosen = os.environ.get("CUTE_DSL_DUMP_DIR")
-    if chosen:
+    chosen = os.environ.get("CUTE_DSL_DUMP_DIR", "")
+    if chosen and not os.path.basename(chosen).startswith(_PREFIX):  # a parent process's folder goes when it ends
         return chosen
     if _dump_dir is None:
         try:
-            _dump_dir = tempfile.mkdtemp(prefix="cutetut-")
+            _dump_dir = tempfile.mkdtemp(prefix=_PREFIX)
         except OSError as error:
             raise BackendError(
                 f"no temporary folder can be written ({error}): free some space or set TMPDIR to a writable folder"
@@ -208,9 +220,9 @@ def _prepare_gpu() -> None:
         "CUTE_DSL_DUMP_DIR": artifact_dir(),
     }
     warnings.filterwarnings("ignore", message="Cache is disabled as user wants to generate PTX/ASM")
-    loaded = "cutlass" in sys.modules
     os.environ.update(settings)
-    if loaded:
-        from .emulator import driver
+    from .emulator import driver
 
-        driver.reread_environment()
+    driver.reread_environment()
+    if importlib.metadata.version(DSL_PACKAGE) == DSL_VERSION:
+        driver.reject_host_tensors()

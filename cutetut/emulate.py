@@ -37,7 +37,7 @@ def run(script: str, args: list[str]) -> int:
     try:
         os.environ[backend.VARIABLE] = "emulator"
         backend.adopt(backend.Backend("emulator", "cuda", "python -m cutetut emulate"))
-        driver.install(backend.artifact_dir())
+        backend.start_emulator()
         live.on_device = cuda_torch.marked
         sys.argv, sys.path[0:1] = [script, *args], [str(Path(script).resolve().parent)]
         with cuda_torch.whole_device(patches):
@@ -84,10 +84,13 @@ def _report(error: BaseException) -> None:
 
 
 def _without_us(trace: types.TracebackType | None) -> types.TracebackType | None:
-    if trace is None:
-        return None
-    rest = _without_us(trace.tb_next)
-    name = trace.tb_frame.f_code.co_filename
-    if name.startswith(_HERE) or name == "<frozen runpy>" or name == runpy.__file__:
-        return rest
-    return types.TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+    frames = []
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if not name.startswith(_HERE) and name not in ("<frozen runpy>", runpy.__file__):
+            frames.append(trace)
+        trace = trace.tb_next
+    kept = None
+    for frame in reversed(frames):
+        kept = types.TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return kept

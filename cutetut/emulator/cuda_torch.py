@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch.utils._device
 
 from . import cuda_api, device
 from .cuda_api import CudaCallError
@@ -351,6 +352,10 @@ def _constant(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
+def _seed(seed: int) -> None:
+    torch.default_generator.manual_seed(int(seed))  # not torch.manual_seed: that calls this
+
+
 def whole_device(patches: Patches) -> CudaMode:
     """Make torch.cuda report one GPU; returns the mode to enter for the time tensors may live on it.
 
@@ -370,10 +375,10 @@ def whole_device(patches: Patches) -> CudaMode:
         "device": _Device,
         "set_device": lambda where: None if is_cuda(where) else _refuse(f"set_device({where!r})")(),
         "get_device_properties": _properties,
-        "manual_seed": torch.manual_seed,
-        "manual_seed_all": torch.manual_seed,
-        "get_rng_state": lambda device=None: torch.get_rng_state(),
-        "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
+        "manual_seed": _seed,
+        "manual_seed_all": _seed,
+        "get_rng_state": lambda *_: torch.get_rng_state(),
+        "set_rng_state": lambda state, *_: torch.set_rng_state(state),
     }
     for name, value in functions.items():
         patches.set(torch.cuda, name, value)

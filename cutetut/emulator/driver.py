@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from . import cuda_api, cuda_torch, dlpack, live
 from .cuda_api import CudaCallError
 from .errors import EmulatorError
@@ -39,7 +41,6 @@ def install(dump_dir: str) -> None:
     """
     if _patches:
         return
-    _check_environment()
     for prefix in PREFIXES:
         for name, value in (("ARCH", ARCH), ("DISABLE_FILE_CACHING", "1"), ("DUMP_DIR", dump_dir)):
             _set_environment(f"{prefix}_{name}", value)
@@ -85,20 +86,6 @@ def uninstall() -> None:
 def installed() -> bool:
     """Whether kernels of this process run in the emulator."""
     return bool(_patches)
-
-
-def _check_environment() -> None:
-    arch = os.environ.get("CUTE_DSL_ARCH", ARCH)
-    if arch != ARCH:
-        raise CudaCallError(
-            f"CUTE_DSL_ARCH={arch}, but the emulator is a GPU of architecture {ARCH}", hint="unset CUTE_DSL_ARCH"
-        )
-    backend = os.environ.get("CUTE_DSL_COMPILER_BACKEND", "legacy")
-    if backend != "legacy":
-        raise CudaCallError(
-            f"CUTE_DSL_COMPILER_BACKEND={backend}; the emulator can only follow the default one",
-            hint="unset CUTE_DSL_COMPILER_BACKEND",
-        )
 
 
 def _set_environment(name: str, value: str) -> None:
@@ -194,12 +181,14 @@ def _guard(original: Callable[..., Any], arguments: Callable[..., dict[str, Any]
         if outer is None and arguments is not None:
             flight.arguments = arguments(*args, **kwargs)
         try:
-            return original(*args, **kwargs)
-        except BaseException as failure:
+            result = original(*args, **kwargs)
+            if flight.error is None:
+                return result
             error, flight.error = flight.error, None
-            if error is None and not isinstance(failure, EmulatorError):
+        except BaseException as failure:
+            if flight.error is None and not isinstance(failure, EmulatorError):
                 raise
-            error = error or failure
+            error, flight.error = flight.error or failure, None
         finally:
             flight.arguments = outer
         raise _clean(error)
@@ -228,6 +217,45 @@ def _arguments_of_direct_call(_dsl: Any, function: Callable[..., Any], *args: An
         return dict(inspect.signature(function).bind_partial(*args, **kwargs).arguments)
     except (TypeError, ValueError):
         return {}
+
+
+# -- on a GPU --------------------------------------------------------------------------------------
+
+
+class HostTensor(TypeError):
+    """A function that launches kernels on a GPU is given a tensor in host memory."""
+
+
+def reject_host_tensors() -> None:
+    """On a GPU: refuse to compile kernels for pageable CPU tensors, which they would fault on."""
+    from cutlass.cutlass_dsl import cuda_jit_executor
+
+    compiled = cuda_jit_executor.CudaDialectJitCompiledFunction
+    original = compiled.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("has_gpu_module", True):
+            values = [*(kwargs.get("dynamic_args") or ()), *(kwargs.get("dynamic_kwargs") or {}).values()]
+            for value in values:
+                if in_host_memory(value):
+                    raise HostTensor(
+                        f"a kernel cannot reach {value!s:.80}: it is a CPU tensor; allocate with device='cuda'"
+                    )
+        original(self, *args, **kwargs)
+
+    compiled.__init__ = __init__
+
+
+def in_host_memory(value: Any) -> bool:
+    """Whether an argument is a torch or CuTe tensor in pageable memory of the CPU."""
+    if isinstance(value, torch.Tensor):
+        return value.device.type == "cpu" and not value.is_pinned()
+    capsule = getattr(value, "_dlpack_data", None)
+    return type(capsule).__name__ == "PyCapsule" and dlpack.device_type(capsule) == dlpack.CPU
+
+
+# -- times -----------------------------------------------------------------------------------------
 
 
 def _benchmark(function: Callable[..., Any], *_: Any, **options: Any) -> float:

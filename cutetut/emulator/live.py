@@ -126,7 +126,7 @@ def spans(name: str, value: object, depth: int = 4) -> Iterator[tuple[Span, bool
     """Every tensor in an argument, nested containers included, each with whether it is device memory."""
     if issubclass(type(value), torch.Tensor):
         if value.layout == torch.strided:  # type: ignore[attr-defined]
-            yield torch_span(value, name), on_device(value)  # type: ignore[arg-type]
+            yield torch_span(value, name), on_device(value)
     elif (known := span_of(value)) is not None:
         span, device = known
         yield Span(span.start, span.nbytes, span.label.replace("tensor", name, 1)), device
