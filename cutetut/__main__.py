@@ -57,6 +57,9 @@ def _on_notebooks(options: argparse.Namespace) -> int:
     except (BackendError, NotebookError, NotRecordable, bench.BenchError, bench.NeedsGPU) as error:
         print(f"cutetut {options.command}: {error}", file=sys.stderr)
         return 1
+    except OSError as error:  # a full disk, say: the files are replaced whole or not at all
+        print(f"cutetut {options.command}: {error}; `python -m cutetut doctor` says more", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(f"\ncutetut {options.command}: interrupted; nothing was left half written", file=sys.stderr)
         return 130

@@ -202,9 +202,7 @@ def run(name: str) -> Path:
         raise BenchError(f"{stem}: the cell tagged `bench` must define `def benchmark()`, which returns rows")
     rows = validated(module.benchmark(), stem)
     content = {"notebook": stem, "provenance": facts, "code_hash": _hash(source), "rows": rows}
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    notebooks.replace_text(path, json.dumps(content, indent=1) + "\n")
     print(table(rows))
     return path
 

@@ -16,7 +16,7 @@ import re
 import shutil
 import struct
 import subprocess
-import sysconfig
+import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
@@ -193,14 +193,14 @@ def find_disassembler() -> Path | None:
 
     Then PATH, CUDA_HOME or CUDA_PATH, /usr/local/cuda, and the copy inside the triton package.
     """
-    site = Path(sysconfig.get_paths()["purelib"])
+    packages = [Path(entry) for entry in sys.path if entry]
     roots = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     on_path = shutil.which("nvdisasm")
     candidates = [
-        *sorted(site.glob("nvidia/*/bin/nvdisasm")),
+        *(tool for folder in packages for tool in sorted(folder.glob("nvidia/*/bin/nvdisasm"))),
         *([Path(on_path)] if on_path else []),
         *(Path(root) / "bin" / "nvdisasm" for root in [*roots, "/usr/local/cuda"]),
-        site / "triton" / "backends" / "nvidia" / "bin" / "nvdisasm",
+        *(folder / "triton/backends/nvidia/bin/nvdisasm" for folder in packages),
     ]
     return next((path for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
 

@@ -19,6 +19,7 @@ from cutetut.notebooks import NotebookError, code_cells, code_hash, find, read, 
 
 CELL_TIMEOUT = 1200  # seconds; the emulator stops a kernel that loops forever long before
 
+PACKAGE_FOLDER = str(Path(__file__).resolve().parent.parent)
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _FRAME = re.compile(r"Cell In\[(\d+)\], line (\d+)")
@@ -106,13 +107,13 @@ def executed(path: Path, backend: str | None = None) -> Any:
     """A copy of the notebook executed in a fresh kernel of this Python; raises ExecutionFailed.
 
     backend: the CUTETUT_BACKEND of the kernel; this process's own if None. The working folder is the
-    notebook's, and the project can be imported whether or not it is installed.
+    notebook's, and `import cutetut` finds this very package whether or not it is installed.
     """
     notebook = copy.deepcopy(read(path))
     for cell in code_cells(notebook):
         cell.outputs, cell.execution_count = [], None
     environment = dict(os.environ)
-    paths = [str(notebooks.project_root()), *filter(None, [environment.get("PYTHONPATH")])]
+    paths = [PACKAGE_FOLDER, *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     if backend is not None:
         environment["CUTETUT_BACKEND"] = backend

@@ -100,14 +100,18 @@ def read(name: str | Path) -> Any:
 
 
 def write(notebook: Any, path: Path) -> None:
-    """Write a notebook so that an interruption leaves either the old file or the new one."""
+    """Write a notebook; what stops it halfway leaves the old file as it was."""
     import nbformat
 
-    text = nbformat.writes(notebook)
+    replace_text(path, nbformat.writes(notebook).rstrip("\n") + "\n")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file so that an interruption or a full disk leaves either the old content or the new."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".tmp")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text if text.endswith("\n") else text + "\n")
+            file.write(text)
         os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o644)
         os.replace(temporary, path)
     except BaseException:
@@ -169,7 +173,7 @@ def load(name: str | Path, wanted: Sequence[str] = KERNEL_TAGS) -> ModuleType:
     if module_name in sys.modules:
         return sys.modules[module_name]
     file = _cache_folder() / f"{find(name).stem}_{digest}.py"
-    file.write_text(source, encoding="utf-8")
+    replace_text(file, source)
     spec = importlib.util.spec_from_file_location(module_name, file)
     assert spec is not None and spec.loader is not None  # a .py file always has a loader
     module = importlib.util.module_from_spec(spec)

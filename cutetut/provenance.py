@@ -68,17 +68,17 @@ def collect() -> dict[str, str]:
     try:
         import torch
     except ImportError as error:
-        raise NotRecordable("recording needs torch with CUDA; torch is not installed here") from error
+        raise NotRecordable("this needs a Hopper GPU and torch with CUDA; torch is not installed here") from error
     if not torch.cuda.is_available():
         seen = ", ".join(gpu.name for gpu in gpus()) or "no NVIDIA GPU"
         raise NotRecordable(
-            f"recording needs a Hopper GPU (H100, H200): torch {torch.__version__} can use none here ({seen}). "
+            f"this needs a Hopper GPU (H100, H200): torch {torch.__version__} can use none here ({seen}). "
             "Run this on a GPU host; here `python -m cutetut run` runs the same notebooks in the emulator"
         )
     name, capability = torch.cuda.get_device_name(0), torch.cuda.get_device_capability(0)
     if capability != CAPABILITY:
         raise NotRecordable(
-            "recording needs a Hopper GPU (compute capability {}.{})".format(*CAPABILITY)
+            "this needs a Hopper GPU (compute capability {}.{})".format(*CAPABILITY)
             + "; GPU 0 here is {} with {}.{}".format(name, *capability)
         )
     return {

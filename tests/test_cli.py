@@ -144,7 +144,7 @@ def test_what_needs_a_gpu_refuses_in_one_line_of_reason(command):
     name = next((ROOT / "notebooks").glob("0*.ipynb")).stem
     done = cutetut(command, name)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"cutetut {command}: recording needs a Hopper GPU")
+    assert done.stderr.startswith(f"cutetut {command}: this needs a Hopper GPU")
     assert "Traceback" not in done.stderr and done.stdout == ""
 
 
@@ -180,6 +180,17 @@ def test_an_interruption_is_no_traceback(monkeypatch, capsys):
     monkeypatch.setattr(execute, "run", interrupted)
     assert main(["run"]) == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_no_traceback(monkeypatch, capsys):
+    from cutetut import execute
+
+    def full(names):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(execute, "run", full)
+    assert main(["run"]) == 1
+    assert "No space left on device; `python -m cutetut doctor` says more" in capsys.readouterr().err
 
 
 def test_emulate_hands_the_script_its_own_arguments(monkeypatch):
