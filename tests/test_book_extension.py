@@ -194,4 +194,6 @@ def test_fetched_files_are_those_of_the_manifest() -> None:
     names = {path.name for path in folder.iterdir()}
     assert {"embed-amd.js", "require.js", "tex-svg-full.js", "anywidget.js"} <= names
     assert sum(name.endswith(".woff2") for name in names) == 3
-    assert all(path.stat().st_size > 1000 for path in folder.iterdir())
+    assert all(path.stat().st_size > 1000 for path in folder.glob("*.js"))
+    notice = (folder / "NOTICE.txt").read_text()
+    assert all(entry["package"] in notice for entry in json.loads(vendor.MANIFEST.read_text())["npm"])

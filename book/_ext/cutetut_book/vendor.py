@@ -38,9 +38,7 @@ def npm_command() -> list[str]:
     except ImportError:
         npm = shutil.which("npm")
         if npm is None:
-            raise VendorError(
-                "npm is missing: pip install -r requirements.txt, or install Node.js"
-            ) from None
+            raise VendorError("npm is missing: pip install -r requirements.txt, or install Node.js") from None
         return [npm]
     return [str(Path(ROOT_DIR, "bin", "node")), str(Path(ROOT_DIR, "lib/node_modules/npm/bin/npm-cli.js"))]
 
@@ -69,17 +67,26 @@ def _download(spec: str, into: Path) -> bytes:
     return tarballs[0].read_bytes()
 
 
-def _unpack(tarball: Path, patterns: list[str], into: Path) -> None:
+def _unpack(tarball: Path, files: dict[str, str], into: Path) -> None:
+    """Write each file of the package that a pattern matches under the name beside it; `*` keeps its own."""
     with tarfile.open(tarball) as archive:
         names = {PurePosixPath(m.name).relative_to("package").as_posix(): m for m in archive if m.isfile()}
-        for pattern in patterns:
+        for pattern, written in files.items():
             chosen = [name for name in names if fnmatch(name, pattern)]
             if not chosen:
                 raise VendorError(f"{tarball.name} has no file {pattern!r}")
             for name in chosen:
                 source = archive.extractfile(names[name])
                 assert source is not None  # only regular files were kept
-                (into / PurePosixPath(name).name).write_bytes(source.read())
+                target = PurePosixPath(name).name if written == "*" else written
+                (into / target).write_bytes(source.read())
+
+
+def _notice(manifest: dict[str, Any]) -> str:
+    """Say what these files are and under which licence, for whoever finds them in a copy of the book."""
+    entries = [*manifest["npm"], *manifest["python"]]
+    lines = [f"{e['package']} {e.get('version') or version(e['package'])}: {e['licence']}" for e in entries]
+    return "\n".join(["The files in this folder are parts of these packages:", *lines, ""])
 
 
 def _copy_from_python(entry: dict[str, Any], into: Path) -> None:
@@ -123,6 +130,7 @@ def fetch() -> Path:
             _unpack(next(download.glob("*.tgz")), entry["files"], files)
         for entry in manifest["python"]:
             _copy_from_python(entry, files)
+        (files / "NOTICE.txt").write_text(_notice(manifest))
         try:
             ready.rename(folder)
         except OSError:
