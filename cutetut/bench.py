@@ -202,13 +202,13 @@ def run(name: str) -> Path:
         raise BenchError(f"{stem}: the cell tagged `bench` must define `def benchmark()`, which returns rows")
     rows = validated(module.benchmark(), stem)
     content = {"notebook": stem, "provenance": facts, "code_hash": _hash(source), "rows": rows}
-    notebooks.replace_text(path, json.dumps(content, indent=1) + "\n")
+    notebooks.replace_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
     print(table(rows))
     return path
 
 
 def validated(rows: Any, name: str) -> list[Row]:
-    """The rows, once it is certain that a table can be made of them; raises BenchError."""
+    """The rows without unmeasured values, if a table can be made of them; raises BenchError."""
     if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, dict) for row in rows):
         raise BenchError(f"{name}: benchmark() must return a non-empty list of rows, as bench.compare does")
     for number, row in enumerate(rows):
@@ -219,7 +219,12 @@ def validated(rows: Any, name: str) -> list[Row]:
             value = row[key]
             if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
                 raise BenchError(f"{name}: row {number} of benchmark() has {key} = {value!r}, not a positive number")
-    return [dict(row) for row in rows]
+    return [{key: value for key, value in row.items() if not _unmeasured(value)} for row in rows]
+
+
+def _unmeasured(value: Any) -> bool:
+    """None and NaN in a row's further columns mean that this row has no such measurement."""
+    return value is None or (isinstance(value, float) and not math.isfinite(value))
 
 
 def recorded(name: str) -> None:
@@ -262,8 +267,10 @@ def data_file(name: str) -> Path:
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as aligned text: sizes, then speeds and their ratio; what is the same in all rows is said above."""
-    named = [key for key in rows[0] if key not in ("ours_us", "vendor_us", "launches", "sm_mhz")]
-    columns = [key for key in named if isinstance(rows[0][key], float) or len({str(r.get(key)) for r in rows}) > 1]
+    keys = dict.fromkeys(key for row in rows for key in row)
+    named = [key for key in keys if key not in ("ours_us", "vendor_us", "launches", "sm_mhz")]
+    measured = {key for row in rows for key, value in row.items() if isinstance(value, float)}
+    columns = [key for key in named if key in measured or len({str(row.get(key)) for row in rows}) > 1]
     constant = [f"{key}: {rows[0][key]}" for key in named if key not in columns]
     titles = [{"ours_tflops": "ours TFLOP/s", "vendor_tflops": "vendor TFLOP/s"}.get(c, c) for c in columns]
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
@@ -274,7 +281,9 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Three significant digits for a measured number, everything else as it is."""
+    """Three significant digits for a measured number, nothing for a missing one, the rest as it is."""
+    if value is None:
+        return ""
     if not isinstance(value, float):
         return str(value)
     return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"

@@ -155,6 +155,18 @@ def test_bench_writes_rows_and_provenance_which_recorded_prints(benched, project
     assert small.split() == ["128", "1.23", "45.7", "0.0270"] and large.split()[0] == "4096"
 
 
+def test_a_further_column_may_be_measured_for_some_rows_only(benched):
+    extra = "{'sectors': 8.0}", "{'sectors': float('nan')}", "{'sectors': None}", "{}"
+    rows = ", ".join(f"{ROW!r} | {{'M': {m}}} | {more}" for m, more in enumerate(extra))
+    benched(f"def benchmark():\n    return [{rows}]")
+    bench.run("04_a")
+    read = bench.read("04_a")["rows"]
+    assert [row.get("sectors") for row in read] == [8.0, None, None, None]
+    lines = [line.split() for line in bench.table(read).splitlines()]
+    assert lines[1][-1] == "sectors" and lines[2][-1] == "8.00"
+    assert [len(line) for line in lines[3:]] == [4, 4, 4]
+
+
 def test_recorded_says_when_the_kernels_have_changed(benched, capsys):
     benched(f"def benchmark():\n    return [{ROW!r}]")
     bench.run("04_a")
