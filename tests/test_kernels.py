@@ -86,6 +86,12 @@ def test_axpb_refuses_what_it_does_not_support(
         run_axpb(start, x.to(device), y.to(device), 1.0, 0.0)
 
 
+@pytest.mark.gpu
+def test_axpb_refuses_host_memory_on_a_gpu(start: ModuleType) -> None:
+    with pytest.raises(ValueError, match="not in the GPU's memory"):
+        run_axpb(start, torch.zeros(8), torch.zeros(8), 1.0, 0.0)
+
+
 # 04_scalar_fma_gemm -------------------------------------------------------------------------------------------
 
 
