@@ -57,7 +57,7 @@ for _name in FORMS:
 
 opcode("addc", "subc", unit="alu", forms="{.cc}.{u32|s32|u64|s64}", section="9.7.2.2, 9.7.2.4")(decode_extended)
 opcode("madc", unit="alu", forms="(.lo|.hi){.cc}.{u32|s32|u64|s64}", section="9.7.2.6")(decode_extended)
-opcode("lop3", unit="alu", forms="{.and|.or|.xor}.b32", section="9.7.8.6")(decode_lop3)
+opcode("lop3", unit="alu", forms="{.and|.or}.b32", section="9.7.8.6")(decode_lop3)
 opcode("prmt", unit="alu", forms=".b32{.f4e|.b4e|.rc8|.ecl|.ecr|.rc16}", section="9.7.9.7")(decode_prmt)
 opcode(
     "setp",

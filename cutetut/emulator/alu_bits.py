@@ -87,7 +87,7 @@ def three_input(table: int) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np
 
 def decode_lop3(inst: Instruction, machine: Machine) -> Step:
     """lop3.b32 d, a, b, c, table; with a boolean operator also the predicate (d != 0) op q."""
-    present = check_modifiers(inst, "and|or|xor", inst.parts[1:-1])
+    present = check_modifiers(inst, "and|or", inst.parts[1:-1])
     if inst.parts[-1] != "b32":
         raise unsupported(inst, "lop3 is emulated for .b32")
     first, *sources = operands(inst, 6 if present else 5)

@@ -83,6 +83,8 @@ def decode_setp(inst: Instruction, machine: Machine) -> Step:
     kind = inst.parts[-1]
     compare = comparison(inst, kind, name, ftz)
     first, *sources = operands(inst, 4 if operator else 3)
+    if isinstance(first, Pair) and kind in ("f16", "bf16"):
+        raise unsupported(inst, f"setp.{kind} gives one predicate")
     p = machine.target(first.first if isinstance(first, Pair) else first, np.bool_)
     q = machine.target(first.second, np.bool_) if isinstance(first, Pair) else None
     a, b = (machine.source(x, DTYPES[kind]) for x in sources[:2])
@@ -110,7 +112,7 @@ def decode_setp(inst: Instruction, machine: Machine) -> Step:
 
 SET_RESULTS = {  # source type -> result types
     **{kind: ("u32", "s32", "f32", "f16", "bf16") for kind in COMPARABLE if kind not in HALF},
-    "f16": ("u16", "s16", "u32", "s32", "f16"), "bf16": ("u16", "s16", "u32", "s32", "bf16"),
+    "f16": ("u16", "s16", "u32", "s32", "f16", "bf16"), "bf16": ("u16", "s16", "u32", "s32", "bf16"),
     "f16x2": ("u32", "s32", "f16x2"), "bf16x2": ("u32", "s32", "bf16x2"),
 }  # fmt: skip
 
@@ -121,7 +123,7 @@ def decode_set(inst: Instruction, machine: Machine) -> Step:
         raise unsupported(inst, "set needs a comparison and two types")
     result_kind, kind = inst.parts[-2:]
     name, operator, ftz = _split_modifiers(inst, inst.parts[1:-2])
-    if result_kind not in SET_RESULTS.get(kind, ()):
+    if result_kind not in SET_RESULTS.get(kind, ()) or (ftz and result_kind == "bf16"):
         raise unsupported(inst, f"no result of .{result_kind} from .{kind}")
     compare = comparison(inst, kind, name, ftz)
     first, *sources = operands(inst, 4 if operator else 3)

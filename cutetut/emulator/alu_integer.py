@@ -236,7 +236,8 @@ def decode_extended(inst: Instruction, machine: Machine) -> Step:
     dtype = DTYPES[kind]
     d = machine.target(operands(inst, 4 if product else 3)[0], dtype)
     rows = [machine.source(x, dtype) for x in inst.operands[1:]]
-    carry, unsigned = carry_row(machine), DTYPES[f"u{kind[1:]}"]
+    carry = carry_row(machine)
+    unsigned: np.dtype = np.dtype(DTYPES[f"u{kind[1:]}"])
     takes, gives, high = base.endswith("c"), "cc" in present, "hi" in present
 
     def step(sel: Selection) -> None:

@@ -53,32 +53,29 @@ FORMATS: dict[str, Format] = {"f16": F16, "bf16": BF16, "tf32": TF32, "e4m3": E4
 
 
 def scalar_modifiers(result: str, source: str) -> str | None:
-    """The modifiers that cvt.result.source takes, None if there is no such conversion."""
-    if result not in DTYPES or source not in DTYPES:
-        return None
-    if result in INTEGER and source in INTEGER:
-        return "sat" if _may_saturate(result, source) else ""
+    """The modifiers that cvt.result.source takes on sm_90, None if there is no such conversion."""
+    known = {*INTEGER, *FLOATS}
     ftz = " ftz" if "f32" in (result, source) else ""
-    if source in FLOATS and result in INTEGER:
-        return None if source == "bf16" and result[1:] == "8" else f"{TO_INTEGER}!{ftz} sat"
-    if source in INTEGER and result in FLOATS:
-        if result == "bf16":
-            return None if source[1:] == "8" else f"{TO_FLOAT}!"
-        return f"{TO_FLOAT}!{ftz} sat"
-    return _float_modifiers(result, source, ftz) if source in FLOATS and result in FLOATS else None
-
-
-def _float_modifiers(result: str, source: str, ftz: str) -> str:
     sat = "" if "bf16" in (result, source) else " sat"
+    if result not in known or source not in known or _byte_and_bfloat(result, source):
+        return None
+    if result in INTEGER:
+        if source in INTEGER:
+            return "sat" if _may_saturate(result, source) else ""
+        return f"{TO_INTEGER}!{ftz}{sat}"
+    if source in INTEGER:
+        return f"{TO_FLOAT}!{ftz}{sat}"
     if result == source:
         return f"{TO_INTEGER}{ftz}{sat}"
-    if result in ("f16", "bf16") and source == "f32":
-        return f"{TO_FLOAT}! relu satfinite{ftz if result == 'f16' else ''}{sat}"
-    if result == "f16" and source == "bf16":
-        return TO_FLOAT
-    if FLOATS[result] < FLOATS[source] or result == "bf16":
-        return f"{TO_FLOAT}!{ftz if result != 'bf16' else ''}{sat}" if source != "f16" else f"{TO_FLOAT}!"
-    return f"{ftz}{sat}".strip() if source != "bf16" else ""
+    if source == "f32" and FLOATS[result] == 16:
+        return f"{TO_FLOAT}! relu satfinite{ftz}{sat}"
+    if source == "bf16" or (result, source) == ("bf16", "f16"):
+        return f"{TO_FLOAT}{ftz}"
+    return f"{TO_FLOAT}!{ftz}{sat}" if FLOATS[result] < FLOATS[source] else f"{ftz}{sat}"
+
+
+def _byte_and_bfloat(result: str, source: str) -> bool:
+    return "bf16" in (result, source) and bool({"u8", "s8"} & {result, source})
 
 
 def _may_saturate(result: str, source: str) -> bool:

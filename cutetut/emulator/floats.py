@@ -157,12 +157,6 @@ def integer_odd(x: np.ndarray) -> np.ndarray:
     return add_odd(high, low)
 
 
-def _down_zero(result: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Under rm an exact zero sum is -0 unless both terms are +0 (IEEE 754 section 6.3)."""
-    negative = (result == 0) & (np.signbit(x) | np.signbit(y))
-    return np.where(negative, result.dtype.type(-0.0), result)
-
-
 # -- float32 ---------------------------------------------------------------------------------------
 
 
@@ -181,13 +175,17 @@ def round32(x: np.ndarray, mode: str) -> np.ndarray:
     return np.where(wrong, np.nextafter(nearest, toward), nearest)
 
 
+# Rounding a sum down is rounding its negative up and negating; it gives the exact zero of x + (-x) the
+# sign -0 that IEEE 754 section 6.3 asks for under rm.
+
+
 def add32(a: np.ndarray, b: np.ndarray, mode: str = "rn") -> np.ndarray:
     """a + b in float32."""
     if mode == "rn":
         return quiet(a + b)
-    x, y = a.astype(f64), b.astype(f64)
-    result = quiet(round32(add_odd(x, y), mode))
-    return _down_zero(result, x, y) if mode == "rm" else result
+    if mode == "rm":
+        return quiet(-add32(-a, -b, "rp"))
+    return quiet(round32(add_odd(a.astype(f64), b.astype(f64)), mode))
 
 
 def sub32(a: np.ndarray, b: np.ndarray, mode: str = "rn") -> np.ndarray:
@@ -217,10 +215,11 @@ def fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray, mode: str = "rn") -> np.n
     the sum lies exactly between two float32 numbers, which its low 29 bits show, or where the
     result is subnormal.  Those lanes are computed again through a sum rounded to odd.
     """
+    if mode == "rm":
+        return quiet(-fma32(-a, b, -c, "rp"))
     product, addend = np.multiply(a, b, dtype=f64), c.astype(f64)
     if mode != "rn":
-        result = quiet(round32(add_odd(product, addend), mode))
-        return _down_zero(result, product, addend) if mode == "rm" else result
+        return quiet(round32(add_odd(product, addend), mode))
     total = product + addend
     result = total.astype(f32)
     bits = total.view(np.uint64)
@@ -248,10 +247,11 @@ def round_fraction(exact: Fraction, mode: str) -> float:
         "rn": round(units), "rm": down, "rp": -math.floor(-units), "rz": down if exact > 0 else -math.floor(-units),
     }[mode]  # fmt: skip
     if count == 0:
-        return math.copysign(0.0, exact)
+        return -0.0 if exact < 0 else 0.0
     if abs(count).bit_length() + scale > 1024:
         finite = mode == "rz" or (mode == "rm" and exact > 0) or (mode == "rp" and exact < 0)
-        return math.copysign(float(np.finfo(f64).max) if finite else math.inf, exact)
+        limit = float(np.finfo(f64).max) if finite else math.inf
+        return -limit if exact < 0 else limit
     return math.ldexp(count, scale)
 
 
@@ -275,8 +275,9 @@ def add64(a: np.ndarray, b: np.ndarray, mode: str = "rn") -> np.ndarray:
     """a + b in float64."""
     if mode == "rn":
         return a + b
-    result = _exactly(a + b, mode, lambda x, y: x + y, a, b, where=_finite(a, b))
-    return _down_zero(result, a, b) if mode == "rm" else result
+    if mode == "rm":
+        return -add64(-a, -b, "rp")
+    return _exactly(a + b, mode, lambda x, y: x + y, a, b, where=_finite(a, b))
 
 
 def sub64(a: np.ndarray, b: np.ndarray, mode: str = "rn") -> np.ndarray:
@@ -316,12 +317,12 @@ def fma64(a: np.ndarray, b: np.ndarray, c: np.ndarray, mode: str = "rn") -> np.n
     Under rn, lanes of moderate exponents use Boldo and Melquiond's algorithm (2008): the product as an exact
     pair, the low parts summed to odd.  The other lanes use rational arithmetic.
     """
-    a, b, c = np.broadcast_arrays(a, b, c)
+    if mode == "rm":
+        return -fma64(-a, b, -c, "rp")
     finite = _finite(a, b, c)
     nearest = np.where(_finite(a, b) & np.isinf(c), c, a * b + c)
     if mode != "rn":
-        result = _exactly(nearest, mode, lambda x, y, z: x * y + z, a, b, c, where=finite)
-        return _down_zero(result, a * b, c) if mode == "rm" else result
+        return _exactly(nearest, mode, lambda x, y, z: x * y + z, a, b, c, where=finite)
     moderate = _moderate(a) & _moderate(b) & _moderate(c)
     result = _fma_moderate(a, b, c)
     result = np.where(moderate & (result != 0), result, nearest)  # exact zeros take their sign from a * b + c
