@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .loadstore import UINT, address_getter
-from .memory import HOST, SharedMemory, index
+from .memory import HOST, index
 from .ptx import Address, Operand, Register, Sink, Vector
 from .registry import Selection, Step, opcode, unsupported
+from .shared import SharedMemory
 
 if TYPE_CHECKING:
     from .machine import Machine

@@ -109,6 +109,8 @@ class Barriers:
         del self.pending[cta, number]
         if barrier.waiting:
             threads = np.concatenate(barrier.waiting)
+            self.machine.shared.met(threads)
+            self.machine.pending.events += 1
             self.scheduler.wake(threads)
             if barrier.on_release is not None:
                 barrier.on_release(threads)
@@ -125,7 +127,7 @@ class Barriers:
             if barrier.expected == ALL_THREADS and barrier.waiting:
                 self._complete(cta, number)
 
-    def describe_waiting(self, waiting: np.ndarray) -> str:
+    def describe_waiting(self) -> list[str]:
         """One line per warp and barrier, for the deadlock report."""
         lines = []
         for (cta, number), barrier in sorted(self.pending.items()):
@@ -139,7 +141,7 @@ class Barriers:
                 f"  CTA {place.cta}, warps {warps} wait at barrier {number}: {barrier.arrived} of {expected} "
                 f"threads have arrived ({place.source or 'PTX line ' + str(place.ptx_line)})"
             )
-        return "\n".join(lines)
+        return lines
 
 
 def _operands(inst: Instruction, machine: Machine, first: int) -> tuple[np.ndarray, np.ndarray]:
@@ -171,6 +173,7 @@ def _sync(inst: Instruction, machine: Machine) -> Step:
     def step(sel: Selection) -> int | None:
         scheduler = machine.scheduler
         if same_barrier and scheduler.common is not None and not scheduler.barriers.pending:
+            machine.shared.met(sel)
             return following  # the whole machine stands here: all barriers complete at once
         scheduler.barriers.arrive(sel, ids[sel], count[sel], inst, wait=True)
         return None
@@ -227,4 +230,9 @@ def decode_bar_red(inst: Instruction, machine: Machine) -> Step:
 def decode_bar_warp_sync(inst: Instruction, machine: Machine) -> Step:
     """The lanes of the mask meet here; the scheduler has seen to it."""
     following = machine.block_after(inst)
-    return lambda sel: following
+
+    def step(sel: Selection) -> int:
+        machine.shared.met(sel)
+        return following
+
+    return step

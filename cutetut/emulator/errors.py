@@ -116,3 +116,19 @@ class BudgetExceeded(EmulatorError):
 
 class Trap(EmulatorError):
     """The kernel executed trap or failed a device-side assertion."""
+
+
+class AsyncMismatch(EmulatorError):
+    """What an asynchronous copy brings is not what its barrier was told to expect."""
+
+
+class InFlight(EmulatorError):
+    """Memory or registers of an asynchronous operation are touched before it has completed."""
+
+    hint = "the wait that has to come between the two: an mbarrier phase, wgmma.wait_group, cp.async.wait_group"
+
+
+class MissingFence(EmulatorError):
+    """The async proxy would read shared memory that ordinary stores wrote without a proxy fence."""
+
+    hint = "fence.proxy.async in the writing threads, then a barrier, then the TMA store or WGMMA"

@@ -55,8 +55,6 @@ class Access:
         for part in inst.parts[1:-1]:
             if part in SPACES:
                 self.space = part.split("::")[0]
-                if part == "shared::cluster":
-                    raise unsupported(inst, "shared memory of another CTA")
             elif part in VECTOR:
                 self.count = VECTOR[part]
             elif part == "L2::cache_hint":
@@ -197,6 +195,7 @@ def decode_st(inst: Instruction, machine: Machine) -> Step:
     host = HOST[unit]
 
     def step(sel: Selection) -> None:
+        machine.shared.storing = inst.index
         at = index(locate(address(sel), total, sel, True), unit)
         for i, row in enumerate(rows):
             host[at + i if i else at] = row[sel]
@@ -279,8 +278,21 @@ def decode_createpolicy(inst: Instruction, machine: Machine) -> Step:
         forms="{.sc .acq_rel .acquire .release}.cta .cluster .gpu .sys")  # fmt: skip
 def decode_fence(inst: Instruction, machine: Machine) -> Step:
     """Memory operations already happen one after the other here, so a fence has nothing to do."""
-    allowed = {"sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "sys", "gl", "level"}
+    allowed = {"sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "sys", "gl", "level",
+               "sync_restrict::shared::cta.cluster", "sync_restrict::shared::cluster.cluster"}  # fmt: skip
     for part in inst.parts[1:]:
         if part not in allowed:
             raise unsupported(inst, f"modifier .{part}")
     return lambda sel: None
+
+
+@opcode("fence.proxy", unit="memory", section="9.7.13.4", results=0,
+        forms=".async{.global .shared::cta .shared::cluster}, .alias, .tensormap::generic")  # fmt: skip
+def decode_fence_proxy(inst: Instruction, machine: Machine) -> Step:
+    """Make ordinary stores visible to the async proxy (TMA, WGMMA)."""
+    kind = inst.parts[2].split("::")[0]
+    if kind not in ("async", "alias", "tensormap"):
+        raise unsupported(inst)
+    if kind != "async" or inst.parts[-1] == "global":
+        return lambda sel: None
+    return lambda sel: machine.shared.proxy_fence(sel)

@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
+from .bulk import BulkGroups
+from .cluster import ClusterBarriers, RegisterPool
+from .cp_async import CopyGroups
 from .errors import EmulatorError, LaunchError, UnknownInstruction
+from .mbarrier import Mbarriers
 from .memory import (
     LOCAL_WINDOW,
     SHARED_BASE,
@@ -24,8 +28,8 @@ from .memory import (
     GenericMemory,
     GlobalMemory,
     LocalMemory,
-    SharedMemory,
 )
+from .pending import Pending
 from .ptx import (
     BYTES,
     Function,
@@ -41,6 +45,8 @@ from .ptx import (
     Variable,
 )
 from .registry import Selection
+from .shared import RANK_SHIFT, SharedMemory
+from .wgmma import Wgmma
 
 if TYPE_CHECKING:
     from .scheduler import Scheduler
@@ -108,6 +114,7 @@ class Machine:
         self._check_launch()
         self.block_threads = int(np.prod(launch.block))
         self.warps_per_cta = -(-self.block_threads // 32)
+        self.cluster_size = int(np.prod(launch.cluster))
         self.order = _cta_order(launch)
         self.residents = self._resident_ctas()
         self.T = self.residents * self.warps_per_cta * 32
@@ -119,10 +126,20 @@ class Machine:
         self.live = np.zeros(self.T, np.bool_)
         self.cta_ids = np.zeros((self.residents, 3), np.int64)
         self._keep: list[np.ndarray] = []  # host buffers that PTX variables live in
+        self.pending = Pending()
         self._place_variables()
-        self.registers = {r.name: self._row(r.type) for r in kernel.registers.values()}
+        self._make_registers()
         self.specials = {name: np.zeros(self.T, np.uint32) for name in _SPECIAL_ROWS}
         self.constants: dict[tuple[object, np.dtype], np.ndarray] = {}
+        self.mbarriers = Mbarriers(self)
+        self.bulk = BulkGroups(self)
+        self.copies = CopyGroups(self)
+        self.wgmma = Wgmma(self)
+        self.cluster_barriers = ClusterBarriers(self)
+        self.register_pool = RegisterPool(self)
+        self.shared.tracks_proxy = any(
+            inst.opcode.startswith(("cp.async.bulk", "cp.reduce", "wgmma")) for inst in kernel.body
+        )
         self.scheduler: Scheduler  # set by the scheduler: barriers and waits live there
         self.block_of_label: dict[str, int] = {}  # these three are set by program.decode
         self.block_starts: dict[int, int] = {}
@@ -180,7 +197,7 @@ class Machine:
         if nbytes > SHARED_LIMIT:
             raise LaunchError(f"{nbytes} bytes of shared memory; a CTA has at most {SHARED_LIMIT} on sm_90")
         self.shared_offsets, self.local_offsets = shared.offsets, local.offsets
-        self.shared = SharedMemory(self.residents, nbytes, self.cta_of)
+        self.shared = SharedMemory(self, nbytes)
         self.local = LocalMemory(self.T, local.nbytes)
         self.generic = GenericMemory(self.memory, self.shared, self.local)
         self.symbols: dict[str, int] = {}
@@ -232,14 +249,40 @@ class Machine:
         self.cta_ids[: len(ids)] = ids
         self.live[:] = (self.cta_of < len(ids)) & (self.in_cta < self.block_threads)
         self.shared.reset()
+        self.mbarriers.reset()
+        self.bulk.reset()
+        self.copies.reset()
+        self.wgmma.reset()
+        self.cluster_barriers.reset()
+        self.register_pool.reset()
         _fill_specials(self, len(ids))
 
     # -- operands -----------------------------------------------------------------------------
 
-    def _row(self, kind: str) -> np.ndarray:
-        if kind == "b128":
-            return np.zeros((self.T, 2), np.uint64)
-        return np.zeros(self.T, storage_dtype(kind))
+    def _make_registers(self) -> None:
+        """32-bit registers are the rows of one array, so that matrix units reach many of them at once."""
+        declared = list(self.kernel.registers.values())
+        self.bank_rows = {r.name: i for i, r in enumerate(r for r in declared if BYTES[r.type] == 4)}
+        self.bank = np.zeros((len(self.bank_rows), self.T), np.uint32)
+        self.registers: dict[str, np.ndarray] = {}
+        for register in declared:
+            if register.name in self.bank_rows:
+                row = self.bank[self.bank_rows[register.name]]
+            elif register.type == "b128":
+                row = np.zeros((self.T, 2), np.uint64)
+            else:
+                row = np.zeros(self.T, storage_dtype(register.type))
+            self.registers[register.name] = row
+
+    def bank_row(self, operand: Operand) -> int:
+        """Which row of `bank` a 32-bit register is."""
+        if not isinstance(operand, Register) or operand.name not in self.bank_rows:
+            raise EmulatorError(f"{operand} is not a 32-bit register")
+        return self.bank_rows[operand.name]
+
+    def now(self) -> int:
+        """A clock for ordering events: it never stands still between two blocks."""
+        return self.scheduler.turn
 
     def register_dtype(self, operand: Operand) -> np.dtype:
         """The dtype of the row that holds a register."""
@@ -257,7 +300,10 @@ class Machine:
         if isinstance(operand, Immediate):
             return self.constant(operand.value, dtype, operand.bits)
         if isinstance(operand, Symbol):
-            return self.constant(self.symbol_address(operand.name), dtype)
+            row = self.constant(self.symbol_address(operand.name), dtype)
+            if self.cluster_size > 1 and operand.name in self.shared_offsets:
+                return row + (self.cta_of % self.cluster_size << RANK_SHIFT).astype(dtype)
+            return row
         raise EmulatorError(f"{operand} cannot be read as {dtype}")
 
     def target(self, operand: Operand, dtype: np.dtype | type) -> np.ndarray:

@@ -14,11 +14,15 @@ import ctypes
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import Misaligned, OutOfBounds, Uninitialized
+from .errors import Misaligned, OutOfBounds
 from .registry import Selection
+
+if TYPE_CHECKING:
+    from .shared import SharedMemory
 
 SHARED_WINDOW = 1 << 62
 LOCAL_WINDOW = 1 << 61
@@ -169,64 +173,6 @@ class GlobalMemory:
     def written_labels(self) -> list[str]:
         """Tensors that a launch has stored to so far."""
         return [a.label for a in self.allocations if a.written]
-
-
-class SharedMemory:
-    """The shared memory of all resident CTAs, with a shadow that knows which bytes were written."""
-
-    def __init__(self, ctas: int, nbytes: int, cta_of: np.ndarray) -> None:
-        self.nbytes = nbytes
-        self.stride = -(-nbytes // 1024) * 1024 + 1024
-        self._buffer = np.zeros(ctas * self.stride + 1024, np.uint8)
-        self._shadow = np.zeros_like(self._buffer)
-        start = self._buffer.ctypes.data
-        self._skip = -start % 1024
-        self.origin = start + self._skip - SHARED_BASE
-        self.host_base = self.origin + cta_of.astype(np.int64) * self.stride  # per thread
-        self.shadow_offset = self._shadow.ctypes.data - start
-
-    def reset(self) -> None:
-        """New CTAs find uninitialised shared memory."""
-        self._shadow[:] = 0
-
-    def locate(self, address: np.ndarray, nbytes: int, sel: Selection, store: bool) -> np.ndarray:
-        """Host addresses of shared addresses (int64) of each thread's own CTA.
-
-        Raises OutOfBounds, Misaligned, and Uninitialized for a load of bytes nothing has written.
-        """
-        if not address.size:
-            return address
-        if int(address.max()) + nbytes > SHARED_BASE + self.nbytes or int(address.min()) < SHARED_BASE:
-            bad = (address + nbytes > SHARED_BASE + self.nbytes) | (address < SHARED_BASE)
-            value = int(address[bad][0]) - SHARED_BASE
-            verb = "store of" if store else "load of"
-            raise OutOfBounds(
-                f"{verb} {nbytes} bytes at offset {value} of shared memory; the CTA has {self.nbytes} bytes",
-                threads=threads_of(sel)[bad],
-            )
-        check_alignment(address, nbytes, sel, "shared")
-        host = self.host_base[sel] + address
-        self._track(host, nbytes, sel, store)
-        return host
-
-    def _track(self, host: np.ndarray, nbytes: int, sel: Selection, store: bool) -> None:
-        unit = min(nbytes, 8)
-        shadow, full = HOST[unit], _ALL_WRITTEN[unit]
-        where = index(host + self.shadow_offset, unit)
-        for part in range(nbytes // unit):
-            if store:
-                shadow[where + part] = full
-            elif (bad := shadow[where + part] != full).any():
-                raise Uninitialized(
-                    f"load of shared memory that nothing has written: offset "
-                    f"{int((host - self.host_base[sel])[bad][0]) - SHARED_BASE + part * unit}",
-                    threads=threads_of(sel)[bad],
-                )
-
-
-_ALL_WRITTEN = {
-    n: np.frombuffer(b"\x01" * n, t)[0] for n, t in ((1, np.uint8), (2, np.uint16), (4, np.uint32), (8, np.uint64))
-}
 
 
 class LocalMemory:

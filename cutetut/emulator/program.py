@@ -16,7 +16,7 @@ from .machine import Machine
 from .memory import threads_of
 from .ptx import Instruction, Negated
 from .registry import Opcode, Selection, Step, lookup
-from .unwritten import Unwritten
+from .unwritten import Unwritten, registers_in
 
 
 @dataclass
@@ -29,6 +29,7 @@ class Block:
     control: Step | None = None
     control_guard: Callable[[Selection], np.ndarray] | None = None
     joins: Callable[[Selection], np.ndarray] | None = None  # member lanes each thread must meet
+    joins_warpgroup: bool = False  # and all four warps of a warpgroup
     successors: list[int] = field(default_factory=list)
 
 
@@ -103,10 +104,13 @@ def _decode_block(block: Block, machine: Machine, entries: list[Opcode], unwritt
         guard = _guard(inst, machine)
         if entry.joins is not None:
             block.joins = _members(inst, entry, machine, guard)
+            block.joins_warpgroup = entry.joins == "warpgroup"
         if entry.ends_block:
             block.control, block.control_guard = step, guard
             step = _nothing  # only the checks and marks of the operands
         watched = unwritten.watch(step, inst, entry)
+        if not inst.opcode.startswith("wgmma"):
+            watched = _watch_wgmma(watched, inst, machine)
         if watched is not _nothing or not entry.ends_block:
             watched = _guarded(watched, guard)
         watched = unwritten.check_guard(watched, inst)
@@ -128,6 +132,25 @@ def _decode(inst: Instruction, entry: Opcode, machine: Machine) -> Step:
         if error.place is None and not error.notes:
             error.notes.append(f"  PTX line {inst.line}:  {inst.text.strip()}")
         raise
+
+
+def _watch_wgmma(step: Step, inst: Instruction, machine: Machine) -> Step:
+    """Registers of a WGMMA: an ordinary instruction must not touch them in flight, and has touched them after."""
+    wgmma = machine.wgmma
+    rows = [wgmma.rows[r.name] for r in registers_in(inst.operands) if r.name in wgmma.rows]
+    if not rows:
+        return step
+    copy = inst.parts[0] == "mov"
+
+    def run(sel: Selection) -> None:
+        if wgmma.in_flight:
+            wgmma.check_access(rows, sel)
+        step(sel)
+        if not copy:
+            for row in rows:
+                wgmma.touched[row, sel] = True
+
+    return run
 
 
 def _guard(inst: Instruction, machine: Machine) -> Callable[[Selection], np.ndarray] | None:
@@ -157,7 +180,7 @@ def _members(
 
     A lane whose guard is false executes nothing, so it has nobody to wait for.
     """
-    if entry.joins == "warp":
+    if isinstance(entry.joins, str):
         return lambda sel: np.uint32(0xFFFFFFFF)  # type: ignore[return-value]
     row = machine.source(inst.operands[int(entry.joins)], np.uint32)  # type: ignore[arg-type]
     if guard is None:

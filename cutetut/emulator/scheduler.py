@@ -91,6 +91,10 @@ def _budget(budget: int | None) -> int:
         raise LaunchError(f"CUTETUT_BUDGET={text!r} is not a number of steps") from None
 
 
+TIME_OUTS = 3  # times that every sleeper may wake in vain, with no event in between, before it is a deadlock
+IDLE_TURNS = 2048  # turns that spinning threads may take before an operation under way completes regardless
+
+
 class Scheduler:
     """Runs the waves of one launch on a machine."""
 
@@ -124,15 +128,24 @@ class Scheduler:
         self.everyone = _compact(np.flatnonzero(machine.live))
         self.common: int | None = 0  # the block every live thread stands at, None when they differ
         self.wave_steps = 0
+        self.last_idle = self.turn
+        self.idle_time_outs = 0
+        self.events_at_time_out = -1
         while self.live:
             self.step()
+        machine.pending.complete_all()
 
     def step(self) -> None:
         """Run one block for the threads that stand at it."""
+        self.machine.pending.tick()
         if self.common is not None:
             number, sel = self.common, self.everyone
+            self.turn += 1
         else:
-            number, sel = self._pick()
+            picked = self._pick()
+            if picked is None:
+                return
+            number, sel = picked
         block = self.program.blocks[number]
         if block.joins is not None and not (self.common is not None and self.live == self.machine.T):
             together = self._meet(block, sel)
@@ -213,11 +226,15 @@ class Scheduler:
                 hint="a loop whose condition never becomes false; CUTETUT_BUDGET=<steps> allows a longer run",
             )
 
-    def _pick(self) -> tuple[int, Selection]:
+    def _pick(self) -> tuple[int, Selection] | None:
         ready = self.status == READY
         if not ready.any():
-            self._stuck()
+            self._wake_somebody()
+            return None
         self.turn += 1
+        if self.turn - self.last_idle > IDLE_TURNS and self.machine.mbarriers.somebody_sleeps():
+            self.last_idle = self.turn  # some threads spin while others sleep: copies must still arrive
+            self.machine.pending.complete_oldest()
         pc = np.where(ready, self.pc, np.iinfo(np.int32).max).reshape(self.warps, 32).min(axis=1)
         waiting_longest = np.where(pc < np.iinfo(np.int32).max, self.last_run, np.iinfo(np.int64).max)
         warp = int(waiting_longest.argmin())
@@ -245,6 +262,23 @@ class Scheduler:
         lane = int(waited.argmax())
         return int(self.pc[32 * warp + lane]) if waited[lane] > PATIENCE else None
 
+    def _wake_somebody(self) -> None:
+        """Nobody is ready: an operation under way completes, or try_wait gives up, or it is a deadlock."""
+        pending = self.machine.pending
+        self.last_idle = self.turn
+        try:
+            if pending.complete_oldest():
+                return
+        except EmulatorError as error:
+            self._locate(error, slice(0, 0))
+            raise
+        if pending.events != self.events_at_time_out:
+            self.idle_time_outs = 0
+        self.idle_time_outs += 1
+        self.events_at_time_out = pending.events
+        if self.idle_time_outs > TIME_OUTS or not self.machine.mbarriers.time_out():
+            self._stuck()
+
     # -- warp-wide instructions ---------------------------------------------------------------
 
     def _meet(self, block: Block, sel: Selection) -> Selection | None:
@@ -255,6 +289,8 @@ class Scheduler:
         self._spread(sel)
         parked = (self.status == PARKED) & (self.pc == block.number)
         warp_here = np.repeat(here.reshape(self.warps, 32).any(axis=1), 32)
+        if block.joins_warpgroup:
+            warp_here[:] = True
         here |= parked & warp_here
         threads = np.flatnonzero(here)
         bits = np.uint32(1) << self.machine.lane
@@ -264,11 +300,24 @@ class Scheduler:
         warp = self.machine.warp_of[threads]
         needed = block.joins(threads) & alive[warp]
         complete = (needed & ~present[warp]) == 0
+        if block.joins_warpgroup:
+            complete = self._whole_warpgroups(threads, complete, present, alive)
         self.status[threads[complete]] = READY
         self.status[threads[~complete]] = PARKED
         if not complete.any():
             return None
         return _compact(threads[complete])
+
+    def _whole_warpgroups(
+        self, threads: np.ndarray, complete: np.ndarray, present: np.ndarray, alive: np.ndarray
+    ) -> np.ndarray:
+        """Of complete warps, those whose warpgroup (four warps of a CTA) has arrived wholly."""
+        m = self.machine
+        per_cta = -(-m.warps_per_cta // 4)
+        warps = np.arange(self.warps)
+        group = warps // m.warps_per_cta * per_cta + warps % m.warps_per_cta // 4
+        missing = np.bincount(group, weights=(alive & ~present) != 0, minlength=int(group.max()) + 1) > 0
+        return complete & ~missing[group[m.warp_of[threads]]]
 
     # -- what units ask for -------------------------------------------------------------------
 
@@ -282,13 +331,20 @@ class Scheduler:
         if len(parked):  # nobody waits for a lane that has exited: let them look again
             gone = np.unique(self.machine.warp_of[sel])
             self.status[parked[np.isin(self.machine.warp_of[parked], gone)]] = READY
+        self.machine.pending.events += 1
         self.barriers.recheck()
+        self.machine.cluster_barriers.recheck()
 
     def wait(self, sel: Selection, following: int) -> None:
         """Put threads to sleep; they go on at a block when something wakes them."""
         self._spread(sel)
         self.pc[sel] = following
         self.status[sel] = WAITING
+
+    def resume(self, sel: Selection, following: int) -> None:
+        """Threads go on at a block, although others of the same selection may wait."""
+        self._spread(sel)
+        self.pc[sel] = following
 
     def wake(self, threads: np.ndarray) -> None:
         self.status[threads] = READY
@@ -310,14 +366,25 @@ class Scheduler:
                 threads=parked[:1],
             )
         else:
-            waiting = np.flatnonzero(self.status == WAITING)
             self.current = None
             error = Deadlock(
-                "every thread that is left waits, and nothing can wake it:\n" + self.barriers.describe_waiting(waiting),
+                "every thread that is left waits, and nothing can wake it:\n" + "\n".join(self._describe_waiting()),
                 hint="a barrier that not all of its threads reach, or a wrong thread count",
             )
         self._locate(error, slice(0, 0))
         raise error
+
+    def _describe_waiting(self) -> list[str]:
+        m = self.machine
+        return [
+            *self.barriers.describe_waiting(),
+            *m.mbarriers.describe_waiting(),
+            *m.cluster_barriers.describe_waiting(),
+        ]
+
+    def describe(self, inst: Instruction, thread: int, what: str) -> str:
+        """Another program point of an error: what happened there, and the lines."""
+        return f"  {what}:\n{self.place(inst, thread).describe()}"
 
     def _where_are_the_others(self, warp: int) -> str:
         lanes = np.arange(32 * warp, 32 * warp + 32)

@@ -1,3 +1,17 @@
 """Importing the units fills the opcode table."""
 
-from . import alu, atomics, barriers, control, loadstore, warp  # noqa: F401
+from . import (  # noqa: F401
+    alu,
+    atomics,
+    barriers,
+    bulk,
+    cluster,
+    control,
+    cp_async,
+    loadstore,
+    mbarrier,
+    mma,
+    tma,
+    warp,
+    wgmma,
+)

@@ -1,0 +1,176 @@
+"""Clusters and launch control: cluster barriers, addresses of other CTAs, register budgets, dependent grids."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .errors import IllegalInstruction
+from .memory import SHARED_WINDOW, threads_of
+from .ptx import Immediate
+from .registry import Selection, Step, opcode, unsupported
+from .shared import RANK_SHIFT
+
+if TYPE_CHECKING:
+    from .machine import Machine
+    from .ptx import Instruction
+
+
+class ClusterBarriers:
+    """One hardware barrier per cluster; every live thread arrives and waits once per phase."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.cluster_of = machine.cta_of // machine.cluster_size
+        self.reset()
+
+    def reset(self) -> None:
+        self.arrived = np.zeros(self.machine.T, np.bool_)
+        self.waiting = np.zeros(self.machine.T, np.bool_)
+        self.passed = np.zeros(self.machine.T, np.bool_)  # the phase a thread arrived at is complete
+        self.inst: Instruction | None = None
+
+    def arrive(self, sel: Selection, inst: Instruction) -> None:
+        again = self.arrived[sel] | self.passed[sel]
+        if again.any():
+            raise IllegalInstruction(
+                "barrier.cluster.arrive twice without a wait in between", threads=threads_of(sel)[again]
+            )
+        self.arrived[sel] = True
+        self.inst = inst
+        self.recheck()
+
+    def recheck(self) -> None:
+        """Complete the phases of clusters whose live threads have all arrived."""
+        scheduler = self.machine.scheduler
+        live = scheduler.status != 3
+        for cluster in np.unique(self.cluster_of[self.arrived]).tolist():
+            mine = (self.cluster_of == cluster) & live
+            if not self.arrived[mine].all():
+                continue
+            self.machine.pending.events += 1
+            sleepers = mine & self.waiting
+            self.passed |= mine & ~self.waiting
+            self.arrived[mine] = False
+            self.waiting[mine] = False
+            self.machine.shared.synced[sleepers] = self.machine.now()
+            scheduler.wake(np.flatnonzero(sleepers))
+
+    def describe_waiting(self) -> list[str]:
+        lines = []
+        for cluster in np.unique(self.cluster_of[self.waiting]).tolist():
+            mine = (self.cluster_of == cluster) & (self.machine.scheduler.status != 3)
+            missing = sorted({int(c) for c in self.machine.cta_of[mine & ~self.arrived]})
+            place = self.machine.scheduler.place(self.inst, int(np.flatnonzero(mine & self.waiting)[0]))
+            ctas = [tuple(int(v) for v in self.machine.cta_ids[c]) for c in missing]
+            lines.append(
+                f"  cluster of CTA {place.cta}: waits at barrier.cluster; threads of CTAs {ctas} have not arrived"
+            )
+        return lines
+
+
+@opcode("barrier.cluster.arrive", unit="cluster", forms="{.release .relaxed}{.aligned}", section="9.7.13.3", results=0,
+        joins="warp")  # fmt: skip
+def decode_cluster_arrive(inst: Instruction, machine: Machine) -> Step:
+    """Arrive at the cluster's barrier without waiting."""
+    return lambda sel: machine.cluster_barriers.arrive(sel, inst)
+
+
+@opcode("barrier.cluster.wait", unit="cluster", forms="{.acquire}{.aligned}", section="9.7.13.3", results=0,
+        joins="warp", ends_block=True)  # fmt: skip
+def decode_cluster_wait(inst: Instruction, machine: Machine) -> Step:
+    """Wait until every thread of the cluster has arrived."""
+    following = machine.block_after(inst)
+
+    def step(sel: Selection) -> int | None:
+        barriers = machine.cluster_barriers
+        threads = threads_of(sel)
+        if not (barriers.arrived[threads] | barriers.passed[threads]).all():
+            raise IllegalInstruction("barrier.cluster.wait without an arrive", threads=threads[:1])
+        done = barriers.passed[threads]
+        barriers.passed[threads[done]] = False
+        machine.shared.met(threads[done])
+        if done.all():
+            return following
+        machine.scheduler.resume(sel, following)
+        barriers.waiting[threads[~done]] = True
+        machine.scheduler.wait(threads[~done], following)
+        return None
+
+    return step
+
+
+@opcode("mapa", unit="cluster", forms="{.shared::cluster}.u32 .u64 d, address, rank", section="9.7.9.23")
+def decode_mapa(inst: Instruction, machine: Machine) -> Step:
+    """The same offset of shared memory in another CTA of the cluster."""
+    wide = inst.parts[-1] == "u64"
+    dtype = np.uint64 if wide else np.uint32
+    d, a = machine.target(inst.operands[0], dtype), machine.source(inst.operands[1], dtype)
+    rank = machine.source(inst.operands[2], np.uint32)
+    keep = dtype((1 << RANK_SHIFT) - 1)
+    window = dtype(SHARED_WINDOW) if wide and "shared::cluster" not in inst.parts else dtype(0)
+
+    def step(sel: Selection) -> None:
+        if (rank[sel] >= machine.cluster_size).any():
+            raise IllegalInstruction(
+                f"mapa names rank {int(rank[sel].max())} of a cluster of {machine.cluster_size} CTAs"
+            )
+        d[sel] = (a[sel] & keep) | rank[sel].astype(dtype) << dtype(RANK_SHIFT) | window
+
+    return step
+
+
+@opcode("getctarank", unit="cluster", forms="{.shared::cluster}.u32 .u64", section="9.7.9.24")
+def decode_getctarank(inst: Instruction, machine: Machine) -> Step:
+    """The rank of the CTA whose shared memory an address lies in."""
+    dtype = np.uint64 if inst.parts[-1] == "u64" else np.uint32
+    d, a = machine.target(inst.operands[0], np.uint32), machine.source(inst.operands[1], dtype)
+    return lambda sel: d.__setitem__(sel, a[sel] >> dtype(RANK_SHIFT) & dtype(0xFF))
+
+
+@opcode("setmaxnreg", unit="cluster", forms=".inc .dec .sync.aligned.u32 N", section="9.7.19.5", results=0,
+        joins="warpgroup")  # fmt: skip
+def decode_setmaxnreg(inst: Instruction, machine: Machine) -> Step:
+    """Give registers back to the CTA's pool, or take more."""
+    if not isinstance(inst.operands[0], Immediate):
+        raise unsupported(inst, "the count must be a constant")
+    count = int(inst.operands[0].value)
+    if not 24 <= count <= 256 or count % 8:
+        raise IllegalInstruction(f"setmaxnreg {count}: the count must be a multiple of 8 from 24 to 256")
+    return lambda sel: machine.register_pool.set(sel, count, inst)
+
+
+class RegisterPool:
+    """Registers of a CTA: what each warp holds must fit what the launch gave it (PTX ISA section 9.7.19.5)."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.reset()
+
+    def reset(self) -> None:
+        self.held = np.zeros(self.machine.T // 32, np.int64)  # 0: as launched
+
+    def set(self, sel: Selection, count: int, inst: Instruction) -> None:
+        warps = np.unique(self.machine.warp_of[sel])
+        decreases = "dec" in inst.parts
+        before = self.held[warps]
+        wrong = (before < count) if decreases else (before > count)
+        if (wrong & (before > 0)).any():
+            raise IllegalInstruction(
+                f"setmaxnreg.{'dec' if decreases else 'inc'} to {count} registers from {int(before.max())}",
+                threads=threads_of(sel)[:1],
+            )
+        self.held[warps] = count
+
+
+@opcode("griddepcontrol", unit="cluster", forms=".wait .launch_dependents", section="9.7.13.14", results=0)
+def decode_griddepcontrol(inst: Instruction, machine: Machine) -> Step:
+    """Grids run one after the other here, so a dependency is always met."""
+    return lambda sel: None
+
+
+@opcode("nanosleep", unit="control", forms=".u32", section="9.7.19.2", results=0)
+def decode_nanosleep(inst: Instruction, machine: Machine) -> Step:
+    """Time does not pass here."""
+    return lambda sel: None

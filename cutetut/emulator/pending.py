@@ -1,0 +1,98 @@
+"""Operations that are under way: issued by a thread, completed by somebody else, later.
+
+TMA copies, cp.async and WGMMA are promises.  *When* they complete is the program's business only
+through its waits, so the emulator chooses the moment that teaches most: as late as the program
+allows (the default), at once, or at a random moment (`CUTETUT_ASYNC=late|early|random:SEED`).
+A wait that is missing then shows on every run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .errors import LaunchError
+
+if TYPE_CHECKING:
+    from .mbarrier import Mbarrier
+    from .ptx import Instruction
+
+
+@dataclass(eq=False)
+class Operation:
+    """One asynchronous operation; `run` has its effect on memory, registers and barriers.
+
+    `writes` and `reads` are host address ranges (start, end) of shared memory that it still needs.
+    """
+
+    what: str
+    inst: Instruction
+    thread: int
+    run: Callable[[], None]
+    barrier: Mbarrier | None = None
+    writes: tuple[tuple[int, int], ...] = ()
+    reads: tuple[tuple[int, int], ...] = ()
+    after: Operation | None = None  # must not complete before this one
+    read: Callable[[], None] | None = None  # takes the source's bytes; `run` does it if nobody did
+    done: bool = False
+
+
+class Pending:
+    """All operations under way on one machine."""
+
+    def __init__(self, policy: str | None = None) -> None:
+        text = policy if policy is not None else os.environ.get("CUTETUT_ASYNC", "late")
+        kind, _, seed = text.partition(":")
+        if kind not in ("late", "early", "random") or (seed and (kind != "random" or not seed.isdigit())):
+            raise LaunchError(f"CUTETUT_ASYNC={text!r}: use late, early or random:SEED")
+        self.kind = kind
+        self.random = random.Random(int(seed or 0))
+        self.operations: list[Operation] = []
+        self.events = 0  # issues and completions so far: the deadlock detector watches it
+
+    def issue(self, operation: Operation) -> None:
+        """Start an operation."""
+        self.events += 1
+        self.operations.append(operation)
+        if self.kind == "early":
+            self.complete(operation)
+
+    def complete(self, operation: Operation) -> None:
+        """Finish an operation, and first the one it must follow."""
+        if operation.done:
+            return
+        if operation.after is not None:
+            self.complete(operation.after)
+        operation.done = True
+        operation.after = None
+        self.events += 1
+        self.operations.remove(operation)
+        operation.run()
+
+    def complete_oldest(self) -> bool:
+        """Nobody can go on: let the oldest operation complete.  False when there is none."""
+        if not self.operations:
+            return False
+        self.complete(self.operations[0])
+        return True
+
+    def complete_all(self) -> None:
+        """The end of a wave: what was issued happens."""
+        while self.complete_oldest():
+            pass
+
+    def tick(self) -> None:
+        """A turn of the scheduler passes; under the random policy some operation may complete."""
+        if self.kind == "random" and self.operations and self.random.random() < 0.05:
+            self.complete(self.random.choice(self.operations))
+
+    def writing(self, host: int) -> Operation | None:
+        """The operation that is about to write a host address."""
+        return next((op for op in self.operations if any(a <= host < b for a, b in op.writes)), None)
+
+    def reading(self, start: int, end: int) -> Operation | None:
+        """An operation that may still read any of a host address range."""
+        return next((op for op in self.operations if any(a < end and start < b for a, b in op.reads)), None)

@@ -1,0 +1,277 @@
+"""Shared memory of the resident CTAs, and what each byte of it has been through.
+
+A shared address is an offset in the CTA's window; in a cluster the CTA's rank stands in bits 24 and
+up, so that the address of another CTA's memory is the own one with another rank (mapa).
+
+A shadow array knows for every byte whether nothing has written it, something has, or an
+asynchronous copy is about to.  For the async proxy (TMA stores, WGMMA) every 16-byte chunk also
+remembers the ordinary store that last wrote it, until a proxy fence (PTX ISA section 8.9.1.1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .errors import InFlight, MissingFence, OutOfBounds, Uninitialized
+from .memory import HOST, SHARED_BASE, check_alignment, index, threads_of
+from .registry import Selection
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+UNWRITTEN, WRITTEN, IN_FLIGHT = 0, 1, 2
+RANK_SHIFT = 24
+CHUNK = 16
+
+_ALL_WRITTEN = {
+    n: np.frombuffer(bytes([WRITTEN]) * n, t)[0]
+    for n, t in ((1, np.uint8), (2, np.uint16), (4, np.uint32), (8, np.uint64))
+}
+
+
+class SharedMemory:
+    """The windows of all resident CTAs in one buffer, each aligned to 1 KiB as on the hardware."""
+
+    def __init__(self, machine: Machine, nbytes: int) -> None:
+        self.machine = machine
+        self.nbytes = nbytes
+        self.stride = -(-nbytes // 1024) * 1024 + 1024
+        ctas = machine.residents
+        self.clustered = machine.cluster_size > 1
+        self._buffer = np.zeros(ctas * self.stride + 1024, np.uint8)
+        self._shadow = np.zeros_like(self._buffer)
+        start = self._buffer.ctypes.data
+        self.origin = start + (-start % 1024) - SHARED_BASE  # host address of window address 0 of CTA 0
+        self.base = self.origin + machine.cta_of.astype(np.int64) * self.stride
+        first_of_cluster = machine.cta_of // machine.cluster_size * machine.cluster_size
+        self.cluster_base = self.origin + first_of_cluster.astype(np.int64) * self.stride
+        self.shadow_offset = self._shadow.ctypes.data - start
+        self.tracks_proxy = False  # set when the kernel uses the async proxy
+        chunks = len(self._buffer) // CHUNK + 1
+        self.dirty_thread = np.zeros(chunks, np.int32)  # 1 + the thread of an unfenced ordinary store
+        self.dirty_inst = np.zeros(chunks, np.int32)
+        self.dirty_time = np.zeros(chunks, np.int64)
+        self.synced = np.zeros(machine.T, np.int64)  # when each thread last met others
+        self.storing = 0  # index of the store instruction being executed
+
+    def reset(self) -> None:
+        """New CTAs find uninitialised shared memory."""
+        self._shadow[:] = UNWRITTEN
+        self.dirty_thread[:] = 0
+        self.synced[:] = 0
+
+    # -- addresses ----------------------------------------------------------------------------
+
+    def locate(self, address: np.ndarray, nbytes: int, sel: Selection, store: bool) -> np.ndarray:
+        """Host addresses of shared addresses (int64).
+
+        Raises OutOfBounds, Misaligned; Uninitialized or InFlight for bytes that hold nothing yet.
+        """
+        if not address.size:
+            return address
+        host = self._host(address, nbytes, sel, store)
+        check_alignment(address, nbytes, sel, "shared")
+        if store:
+            self._note_store(host, nbytes, sel)
+        else:
+            self._check_load(host, nbytes, sel)
+        return host
+
+    def _host(self, address: np.ndarray, nbytes: int, sel: Selection, store: bool) -> np.ndarray:
+        offset = address
+        base = self.base[sel]
+        if self.clustered:
+            offset = address & ((1 << RANK_SHIFT) - 1)
+            rank = address >> RANK_SHIFT
+            if int(rank.max()) >= self.machine.cluster_size:
+                raise OutOfBounds(
+                    f"shared address {int(address.max()):#x} names no CTA of the cluster", threads=threads_of(sel)[:1]
+                )
+            base = self.cluster_base[sel] + rank * self.stride
+        if int(offset.max()) + nbytes > SHARED_BASE + self.nbytes or int(offset.min()) < SHARED_BASE:
+            bad = (offset + nbytes > SHARED_BASE + self.nbytes) | (offset < SHARED_BASE)
+            raise OutOfBounds(
+                f"{'store of' if store else 'load of'} {nbytes} bytes at offset {int(offset[bad][0]) - SHARED_BASE} of "
+                f"shared memory; the CTA has {self.nbytes} bytes",
+                threads=threads_of(sel)[bad],
+            )
+        return base + offset
+
+    def host_of(self, address: int, thread: int, nbytes: int = 8) -> int:
+        """The host address of one shared address as one thread sees it."""
+        one = np.array([thread])
+        return int(self._host(np.array([address]), nbytes, one, False)[0])
+
+    def locate_barrier(self, address: np.ndarray, sel: Selection, store: bool) -> np.ndarray:
+        """Host addresses of mbarriers, 8-byte aligned; initialising one counts as writing it."""
+        host = self._host(address, 8, sel, store)
+        check_alignment(address, 8, sel, "shared")
+        if store:
+            HOST[8][index(host + self.shadow_offset, 8)] = _ALL_WRITTEN[8]
+        return host
+
+    def in_cta(self, address: int, rank: int) -> int:
+        """The same offset in the CTA with this rank of the cluster (PTX ISA section 9.7.9.23, mapa)."""
+        return (address & ((1 << RANK_SHIFT) - 1)) | rank << RANK_SHIFT
+
+    def where(self, host: int) -> tuple[int, int]:
+        """(resident CTA, offset in its shared memory) of a host address."""
+        cta, window = divmod(host - self.origin - SHARED_BASE, self.stride)
+        return cta, window
+
+    def window_address(self, host: int) -> int:
+        """The shared address, without rank, of a host address: what swizzling looks at."""
+        return self.where(host)[1] + SHARED_BASE
+
+    # -- ordinary accesses --------------------------------------------------------------------
+
+    def _note_store(self, host: np.ndarray, nbytes: int, sel: Selection) -> None:
+        operations = self.machine.pending.operations
+        unit = min(nbytes, 8)
+        shadow = HOST[unit]
+        where = index(host + self.shadow_offset, unit)
+        if operations:
+            self._check_overwrite(int(host.min()), int(host.max()) + nbytes, host, nbytes, sel)
+        for part in range(nbytes // unit):
+            shadow[where + part] = _ALL_WRITTEN[unit]
+        if self.tracks_proxy:
+            chunk = (host - self.origin) >> 4
+            for more in range(max(1, nbytes // CHUNK)):
+                self.dirty_thread[chunk + more] = threads_of(sel) + 1
+                self.dirty_inst[chunk + more] = self.storing
+                self.dirty_time[chunk + more] = self.machine.now()
+
+    def _check_overwrite(self, low: int, high: int, host: np.ndarray, nbytes: int, sel: Selection) -> None:
+        for op in self.machine.pending.operations:
+            for kind, ranges in (("written by", op.writes), ("read by", op.reads)):
+                for start, end in ranges:
+                    if high <= start or end <= low:
+                        continue
+                    bad = (host < end) & (start < host + nbytes)
+                    if bad.any():
+                        raise self._in_flight(
+                            f"a store to shared memory that is still being {kind}", op, threads_of(sel)[bad]
+                        )
+
+    def _in_flight(self, what: str, op, threads: np.ndarray) -> InFlight:  # type: ignore[no-untyped-def]
+        error = InFlight(f"{what} {op.what}", threads=threads)
+        error.notes.append(self.machine.scheduler.describe(op.inst, op.thread, "that was issued here"))
+        return error
+
+    def _check_load(self, host: np.ndarray, nbytes: int, sel: Selection) -> None:
+        unit = min(nbytes, 8)
+        where = index(host + self.shadow_offset, unit)
+        for part in range(nbytes // unit):
+            bad = HOST[unit][where + part] != _ALL_WRITTEN[unit]
+            if bad.any():
+                at = int(host[bad][0]) + part * unit
+                raise self._unusable(at, unit, threads_of(sel)[bad], "load of")
+
+    def _unusable(self, host: int, nbytes: int, threads: np.ndarray, verb: str) -> Uninitialized | InFlight:
+        state = HOST[1][index(np.arange(host, host + nbytes) + self.shadow_offset, 1)]
+        first = host + int(np.flatnonzero(state != WRITTEN)[0])
+        offset = self.where(first)[1]
+        op = self.machine.pending.writing(first)
+        if op is not None:
+            return self._in_flight(
+                f"{verb} shared memory at offset {offset}, which is still being written by", op, threads
+            )
+        return Uninitialized(f"{verb} shared memory that nothing has written: offset {offset}", threads=threads)
+
+    # -- the async proxy ----------------------------------------------------------------------
+
+    def claim(self, address: int, nbytes: int, thread: int) -> int:
+        """The destination of an asynchronous copy: its bytes hold nothing until the copy completes."""
+        host = self.host_of(address, thread, nbytes)
+        one = np.array([thread])
+        for op in self.machine.pending.operations:
+            if any(a < host + nbytes and host < b for a, b in op.writes):
+                raise self._in_flight("a copy into shared memory that is still being written by", op, one)
+            if any(a < host + nbytes and host < b for a, b in op.reads):
+                raise self._in_flight("a copy overwrites shared memory that is still being read by", op, one)
+        start = host + self.shadow_offset
+        HOST[1][start - 64 : start - 64 + nbytes] = IN_FLIGHT
+        first = host - self.origin >> 4
+        self.dirty_thread[first : first + -(-nbytes // CHUNK)] = 0
+        return host
+
+    def mark_written(self, host: int, nbytes: int) -> None:
+        """An asynchronous copy has arrived."""
+        start = host + self.shadow_offset
+        HOST[1][start - 64 : start - 64 + nbytes] = WRITTEN
+
+    def async_source(self, address: int, nbytes: int, thread: int) -> int:
+        """The source of an asynchronous read of consecutive bytes, checked like `check_async_read`."""
+        host = self.host_of(address, thread, nbytes)
+        self.check_async_read(np.arange(host, host + nbytes, CHUNK, dtype=np.int64), thread, "the TMA store reads")
+        return host
+
+    def check_async_read(self, chunks: np.ndarray, thread: int, verb: str) -> None:
+        """16-byte chunks (host addresses) the async proxy will read: written, arrived, and fenced.
+
+        Raises Uninitialized, InFlight or MissingFence.
+        """
+        one = np.array([thread])
+        where = index(chunks + self.shadow_offset, 8)
+        full = _ALL_WRITTEN[8]
+        bad = (HOST[8][where] != full) | (HOST[8][where + 1] != full)
+        if bad.any():
+            raise self._unusable(int(chunks[bad][0]), CHUNK, one, verb)
+        if not self.tracks_proxy:
+            return
+        at = (chunks - self.origin) >> 4
+        dirty = self.dirty_thread[at]
+        if dirty.any():
+            first = int(at[dirty != 0][0])
+            writer = int(self.dirty_thread[first]) - 1
+            error = MissingFence(
+                f"{verb} shared memory at offset {self.where(first * CHUNK + self.origin)[1]} through the async proxy, "
+                "but an ordinary store wrote it and no proxy fence came between",
+                threads=one,
+            )
+            inst = self.machine.kernel.body[int(self.dirty_inst[first])]
+            error.notes.append(self.machine.scheduler.describe(inst, writer, "it was stored here"))
+            raise error
+
+    def proxy_fence(self, sel: Selection) -> None:
+        """fence.proxy.async: own stores, and those of threads met since, are now seen by the async proxy."""
+        if not self.tracks_proxy:
+            return
+        dirty = np.flatnonzero(self.dirty_thread)
+        if not dirty.size:
+            return
+        fencing = np.zeros(self.machine.T, np.bool_)
+        fencing[sel] = True
+        writer = self.dirty_thread[dirty] - 1
+        covered = fencing[writer]
+        threads = threads_of(sel)
+        for cta in np.unique(self.machine.cta_of[threads]).tolist():
+            met = int(self.synced[threads[self.machine.cta_of[threads] == cta]].max())
+            covered |= (self.machine.cta_of[writer] == cta) & (self.dirty_time[dirty] < met)
+        self.dirty_thread[dirty[covered]] = 0
+
+    def met(self, sel: Selection) -> None:
+        """Threads have passed a barrier: what was stored before it is ordered before what they do next."""
+        if self.tracks_proxy:
+            self.synced[sel] = self.machine.now()
+
+    def claim_many(self, address: np.ndarray, nbytes: int, threads: np.ndarray) -> np.ndarray:
+        """The destinations of one small asynchronous copy per thread."""
+        host = self._host(address, nbytes, threads, True)
+        check_alignment(address, nbytes, threads, "shared")
+        if self.machine.pending.operations:
+            self._check_overwrite(int(host.min()), int(host.max()) + nbytes, host, nbytes, threads)
+        self._mark_many(host, nbytes, IN_FLIGHT)
+        return host
+
+    def mark_written_many(self, host: np.ndarray, nbytes: int) -> None:
+        """Small asynchronous copies have arrived."""
+        self._mark_many(host, nbytes, WRITTEN)
+
+    def _mark_many(self, host: np.ndarray, nbytes: int, state: int) -> None:
+        unit = min(nbytes, 8)
+        where = index(host + self.shadow_offset, unit)
+        for part in range(nbytes // unit):
+            HOST[unit][where + part] = _ALL_WRITTEN[unit] * state

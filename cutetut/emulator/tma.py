@@ -1,0 +1,314 @@
+"""The tensor memory accelerator: bulk copies between global and shared memory (PTX ISA 9.7.9.25 to 9.7.9.27).
+
+One thread issues a copy of a whole box; the copy engine computes every address from the tensor
+map, fills what lies out of bounds, scrambles the 16-byte chunks of shared memory (swizzle) and
+reports the bytes to an mbarrier (loads) or to the thread's bulk group (stores).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .errors import IllegalInstruction, Misaligned
+from .loadstore import address_getter
+from .memory import HOST, index, read_bytes, threads_of
+from .pending import Operation
+from .ptx import Address, Group, Operand, Vector
+from .registry import Selection, Step, opcode, unsupported
+from .tensormap import SWIZZLE_BYTES, TensorMap, decode
+
+if TYPE_CHECKING:
+    from .machine import Machine
+    from .ptx import Instruction
+
+CHUNK = 16  # bytes: the unit that swizzling moves
+
+
+@lru_cache(maxsize=64)
+def _box_offsets(counts: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """Element coordinates inside a box, dimension 0 fastest."""
+    grids = np.meshgrid(*[np.arange(c) for c in reversed(counts)], indexing="ij")
+    return tuple(g.ravel() for g in reversed(grids))
+
+
+def swizzled(address: np.ndarray, mode: int) -> np.ndarray:
+    """Shared addresses after the swizzle: bits 7.. are xored onto the chunk bits 4.. (PTX ISA 5.5.7).
+
+    `mode` is the tensor map's code: 0 none, 1, 2, 3 for 32, 64, 128 bytes.
+    """
+    if not mode:
+        return address
+    return address ^ ((address >> 7 & (1 << mode) - 1) << 4)
+
+
+@dataclass(frozen=True)
+class Box:
+    """The addresses of one box: where each element lies in global memory, in shared memory, and whether it exists."""
+
+    global_host: np.ndarray
+    shared_offset: np.ndarray
+    inside: np.ndarray
+
+
+def locate_box(tensor: TensorMap, coordinates: list[int], shared: int) -> Box:
+    """Element addresses of the box at `coordinates` (dimension 0 first) for a shared base offset."""
+    where = np.zeros(1, np.int64)
+    inside = np.ones(1, np.bool_)
+    for d, grid in enumerate(_box_offsets(tensor.counts)):
+        at = coordinates[d] + grid * tensor.element_strides[d]
+        inside = inside & (at >= 0) & (at < tensor.sizes[d])
+        where = where + at * tensor.strides[d]
+    linear = shared + np.arange(len(where), dtype=np.int64) * tensor.nbytes
+    return Box(tensor.address + where, swizzled(linear, tensor.swizzle), inside)
+
+
+class _Tensor:
+    """[tensorMap, {coordinates}] of an instruction."""
+
+    def __init__(self, inst: Instruction, machine: Machine, operand: Operand) -> None:
+        if not isinstance(operand, Group) or not isinstance(operand.items[0], Address):
+            raise unsupported(inst, "the tensor must be [map, {coordinates}]")
+        self.machine = machine
+        self.address = address_getter(machine, operand.items[0])
+        vector = operand.items[1]
+        items = vector.items if isinstance(vector, Vector) else (vector,)
+        self.coordinates = [machine.source(item, np.int32) for item in items]
+        self.rank = int(next(p for p in inst.parts if p in ("1d", "2d", "3d", "4d", "5d"))[0])
+
+    def at(self, thread: int) -> tuple[TensorMap, list[int]]:
+        one = np.array([thread])
+        address = self.address(one)
+        if int(address[0]) % 64:
+            raise Misaligned(f"the tensor map lies at {int(address[0]):#x}; it must be 64-byte aligned", threads=one)
+        host = int(self.machine.generic.locate(address, 64, one, False)[0])
+        tensor = _decode_cached(read_bytes(host, 128))
+        if tensor.rank != self.rank:
+            raise IllegalInstruction(
+                f"a {self.rank}-dimensional copy with a tensor map of rank {tensor.rank}", threads=one
+            )
+        check_map(tensor, one)
+        return tensor, [int(c[thread]) for c in self.coordinates]
+
+
+@lru_cache(maxsize=256)
+def _decode_cached(image: bytes) -> TensorMap:
+    try:
+        return decode(image)
+    except ValueError as error:
+        raise IllegalInstruction(str(error), hint="the pointer must be that of a TMA descriptor") from None
+
+
+def check_map(tensor: TensorMap, threads: np.ndarray) -> None:
+    """The rules of cuTensorMapEncodeTiled, for maps that were packed without it."""
+    inner = tensor.counts[0] * tensor.nbytes
+    span = SWIZZLE_BYTES[tensor.swizzle]
+    problems = []
+    if tensor.address % 16:
+        problems.append(f"the global address {tensor.address:#x} is not a multiple of 16")
+    if inner % 16:
+        problems.append(f"the box is {inner} bytes wide along the contiguous dimension, not a multiple of 16")
+    if span and inner > span:
+        problems.append(f"the box is {inner} bytes wide, more than the swizzle's {span}")
+    if tensor.interleave:
+        problems.append("interleaved layouts are not emulated")
+    if problems:
+        raise IllegalInstruction("illegal tensor map: " + "; ".join(problems), threads=threads)
+
+
+_WORDS = {"tile", "mbarrier::complete_tx::bytes", "bulk_group", "L2::cache_hint", "multicast::cluster", "global",
+          "shared::cta", "shared::cluster", "1d", "2d", "3d", "4d", "5d", "tensor", "bulk", "async", "cp", "reduce",
+          "prefetch", "L2"}  # fmt: skip
+
+
+def _check_words(inst: Instruction, extra: tuple[str, ...] = ()) -> None:
+    for part in inst.parts:
+        if part not in _WORDS and part not in extra:
+            raise unsupported(inst, f"modifier .{part}")
+
+
+@opcode("cp.async.bulk.tensor", unit="tma", section="9.7.9.27.1", results=0,
+        forms=".1d-.5d.{shared::cta shared::cluster}.global.tile.mbarrier::complete_tx::bytes{.multicast::cluster}"
+              "{.L2::cache_hint} and .1d-.5d.global.shared::cta.tile.bulk_group{.L2::cache_hint}")  # fmt: skip
+def decode_tensor_copy(inst: Instruction, machine: Machine) -> Step:
+    """Copy one box between a tensor and shared memory."""
+    _check_words(inst)
+    if "bulk_group" in inst.parts:
+        return _decode_store(inst, machine, None)
+    return _decode_load(inst, machine)
+
+
+@opcode("cp.reduce.async.bulk.tensor", unit="tma", section="9.7.9.27.2", results=0,
+        forms=".1d-.5d.global.shared::cta.{add min max inc dec and or xor}{.tile}.bulk_group{.L2::cache_hint}")  # fmt: skip
+def decode_tensor_reduce(inst: Instruction, machine: Machine) -> Step:
+    """Combine one box of shared memory into a tensor."""
+    _check_words(inst, tuple(REDUCTIONS))
+    operation = next((p for p in inst.parts if p in REDUCTIONS), None)
+    if operation is None:
+        raise unsupported(inst, "no reduction named")
+    return _decode_store(inst, machine, operation)
+
+
+@opcode("cp.async.bulk.prefetch", unit="tma", section="9.7.9.25.5, 9.7.9.27.3", results=0, forms=".tensor and plain")
+def decode_bulk_prefetch(inst: Instruction, machine: Machine) -> Step:
+    """A prefetch into L2 changes no value."""
+    return lambda sel: None
+
+
+def _decode_load(inst: Instruction, machine: Machine) -> Step:
+    destination = inst.operands[0]
+    if not isinstance(destination, Address) or not isinstance(inst.operands[2], Address):
+        raise unsupported(inst, "the destination and the mbarrier must be [address]")
+    shared = address_getter(machine, destination)
+    barrier = address_getter(machine, inst.operands[2])
+    tensor = _Tensor(inst, machine, inst.operands[1])
+    mask = machine.source(inst.operands[3], np.uint16) if "multicast::cluster" in inst.parts else None
+
+    def step(sel: Selection) -> None:
+        for thread in threads_of(sel).tolist():
+            one = np.array([thread])
+            which, coordinates = tensor.at(thread)
+            ctas = None if mask is None else int(mask[thread])
+            _issue_load(machine, inst, thread, which, coordinates, int(shared(one)[0]), int(barrier(one)[0]), ctas)
+
+    return step
+
+
+def _issue_load(
+    machine: Machine, inst: Instruction, thread: int, tensor: TensorMap, coordinates: list[int],
+    shared: int, barrier: int, mask: int | None,
+) -> None:  # fmt: skip
+    """Start a load; with a mask it goes to the same offset of several CTAs of the cluster."""
+    one = np.array([thread])
+    if shared % 128:
+        raise Misaligned(f"the box goes to shared address {shared}; TMA needs a multiple of 128", threads=one)
+    box = locate_box(tensor, coordinates, 0)
+    span = box.global_host[box.inside]
+    if span.size:
+        ends = np.array([span.min(), span.max()])
+        machine.memory.locate(ends, tensor.nbytes, np.array([thread, thread]), False)
+    for rank in _ranks(machine, thread, mask):
+        target = shared if rank is None else machine.shared.in_cta(shared, rank)
+        signal = barrier if rank is None else machine.shared.in_cta(barrier, rank)
+        host = machine.shared.claim(target, tensor.box_bytes, thread)
+        bar = machine.mbarriers.at(machine.shared.host_of(signal, thread), thread)
+        what = f"the TMA load of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
+        run = _load_runner(machine, tensor, coordinates, host, bar)
+        machine.pending.issue(
+            Operation(what, inst, thread, run, barrier=bar, writes=((host, host + tensor.box_bytes),))
+        )
+
+
+def _load_runner(machine: Machine, tensor: TensorMap, coordinates: list[int], host: int, bar) -> Callable[[], None]:  # type: ignore[no-untyped-def]
+    def run() -> None:
+        window = machine.shared.window_address(host)
+        box = locate_box(tensor, coordinates, window)
+        unit = HOST[tensor.nbytes]
+        values = np.zeros(len(box.inside), unit.dtype)
+        values[box.inside] = unit[index(box.global_host[box.inside], tensor.nbytes)]
+        if tensor.nan_fill:
+            values[~box.inside] = _NAN[tensor.element]
+        if tensor.element == "tf32":
+            values &= np.uint32(0xFFFFE000)
+        unit[index(box.shared_offset - window + host, tensor.nbytes)] = values
+        machine.shared.mark_written(host, tensor.box_bytes)
+        machine.mbarriers.complete_bytes(bar, tensor.box_bytes)
+
+    return run
+
+
+_NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "tf32": 0x7FFFFFFF, "f64": 0x7FFFFFFFFFFFFFFF}
+
+
+def _ranks(machine: Machine, thread: int, mask: int | None) -> list[int | None]:
+    if mask is None:
+        return [None]
+    size = int(np.prod(machine.launch.cluster))
+    if mask >> size:
+        raise IllegalInstruction(f"multicast mask {mask:#x} for a cluster of {size} CTAs", threads=np.array([thread]))
+    return [rank for rank in range(size) if mask >> rank & 1]
+
+
+def _decode_store(inst: Instruction, machine: Machine, reduction: str | None) -> Step:
+    source = inst.operands[1]
+    if not isinstance(source, Address):
+        raise unsupported(inst, "the source must be [address]")
+    shared = address_getter(machine, source)
+    tensor = _Tensor(inst, machine, inst.operands[0])
+
+    def step(sel: Selection) -> None:
+        for thread in threads_of(sel).tolist():
+            which, coordinates = tensor.at(thread)
+            _issue_store(machine, inst, thread, which, coordinates, int(shared(np.array([thread]))[0]), reduction)
+
+    return step
+
+
+def _issue_store(
+    machine: Machine, inst: Instruction, thread: int, tensor: TensorMap, coordinates: list[int], shared: int,
+    reduction: str | None,
+) -> None:  # fmt: skip
+    one = np.array([thread])
+    if shared % 128:
+        raise Misaligned(f"the box comes from shared address {shared}; TMA needs a multiple of 128", threads=one)
+    host = machine.shared.async_source(shared, tensor.box_bytes, thread)
+    box = locate_box(tensor, coordinates, machine.shared.window_address(host))
+    target = box.global_host[box.inside]
+    if target.size:
+        machine.memory.locate(np.array([target.min(), target.max()]), tensor.nbytes, np.array([thread] * 2), True)
+    from_host = index(box.shared_offset[box.inside] - machine.shared.window_address(host) + host, tensor.nbytes)
+    captured: list[np.ndarray] = []
+    unit = HOST[tensor.nbytes]
+
+    def read() -> None:
+        if not captured:
+            captured.append(unit[from_host])
+            operation.reads = ()
+
+    def run() -> None:
+        read()
+        combine(reduction, tensor.element, index(target, tensor.nbytes), unit, captured[0])
+
+    what = f"the TMA store of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
+    operation = Operation(what, inst, thread, run, reads=((host, host + tensor.box_bytes),), read=read)
+    machine.bulk.add(operation)
+    machine.pending.issue(operation)
+
+
+REDUCTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "add": lambda a, b: a + b,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "inc": lambda a, b: np.where(a >= b, 0, a + 1),
+    "dec": lambda a, b: np.where((a == 0) | (a > b), b, a - 1),
+}
+_NUMPY = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "s32": np.int32, "u64": np.uint64, "s64": np.int64,
+          "f16": np.float16, "f32": np.float32, "f32.ftz": np.float32, "tf32": np.float32, "f64": np.float64}  # fmt: skip
+
+
+def combine(reduction: str | None, element: str, where: np.ndarray, unit: np.ndarray, values: np.ndarray) -> None:
+    """Write values to memory, or combine them with what is there."""
+    if reduction is None:
+        unit[where] = values
+        return
+    function = REDUCTIONS[reduction]
+    if element == "bf16":
+        wide = [(v.astype(np.uint32) << 16).view(np.float32) for v in (unit[where], values)]
+        unit[where] = bf16_bits(function(*wide))
+        return
+    kind = _NUMPY[element]
+    unit[where] = function(unit[where].view(kind), values.view(kind)).astype(kind).view(unit.dtype)
+
+
+def bf16_bits(values: np.ndarray) -> np.ndarray:
+    """float32 values rounded to nearest even bfloat16, as bits."""
+    bits = values.astype(np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return np.where(np.isnan(values), 0x7FFF, rounded).astype(np.uint16)

@@ -1,0 +1,392 @@
+"""Warpgroup matrix multiply: D = A B + D by 128 threads, asynchronously (PTX ISA section 9.7.15).
+
+Four warps hold D (64 x N) in registers, A comes from shared memory or registers, B from shared
+memory.  A 64-bit descriptor says where the 8 x 16-byte core matrices of an operand lie; the tensor
+core computes every address itself.  Results exist after wgmma.wait_group, not before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .errors import IllegalInstruction, InFlight, MissingFence
+from .memory import HOST, SHARED_BASE, index, threads_of
+from .numeric import FORMATS, to_float64, to_int64
+from .pending import Operation
+from .ptx import Immediate, Operand, Register, Vector
+from .registry import Selection, Step, opcode, unsupported
+from .tma import swizzled
+
+if TYPE_CHECKING:
+    from .machine import Machine
+    from .ptx import Instruction
+
+WARPGROUP = 128
+SWIZZLE_CHUNKS = {0: 1, 1: 8, 2: 4, 3: 2}  # descriptor code -> 16-byte chunks per row of the pattern
+TMA_CODE = {0: 0, 1: 3, 2: 2, 3: 1}  # the tensor map counts the other way
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A matrix descriptor (PTX ISA section 9.7.15.5.1.2.2); offsets in bytes."""
+
+    start: int
+    leading: int
+    stride: int
+    base_offset: int
+    swizzle: int
+
+    @classmethod
+    def decode(cls, bits: int) -> Descriptor:
+        return cls(
+            start=(bits & 0x3FFF) << 4,
+            leading=(bits >> 16 & 0x3FFF) << 4,
+            stride=(bits >> 32 & 0x3FFF) << 4,
+            base_offset=bits >> 49 & 7,
+            swizzle=bits >> 62 & 3,
+        )
+
+
+@lru_cache(maxsize=128)
+def operand_offsets(
+    rows: int, k: int, nbytes: int, mn_major: bool, swizzle: int, leading: int, stride: int
+) -> np.ndarray:
+    """Byte offset of element (row, k) from the start address, before the swizzle; shape (rows, k).
+
+    The canonical layouts of PTX ISA section 9.7.15.5.1.2.1, T elements to 16 bytes, S chunks to a row.
+    """
+    t, s = 16 // nbytes, SWIZZLE_CHUNKS[swizzle]
+    r, c = np.arange(rows)[:, None], np.arange(k)[None, :]
+    if not mn_major:
+        if swizzle:
+            return r % 8 * (16 * s) + r // 8 * stride + c * nbytes
+        return r % 8 * 16 + r // 8 * stride + c % t * nbytes + c // t * leading
+    if swizzle:
+        return r % t * nbytes + r // t % s * 16 + r // (t * s) * leading + c % 8 * (16 * s) + c // 8 * stride
+    return r % t * nbytes + r // t * stride + c % 8 * 16 + c // 8 * leading
+
+
+@lru_cache(maxsize=8)
+def accumulator_map(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of (value, thread) of D, 64 x n; shape (n // 2, 128) (figure in section 9.7.15.5.1.1)."""
+    v, t = np.arange(n // 2)[:, None], np.arange(WARPGROUP)[None, :]
+    row = t // 32 * 16 + t % 32 // 4 + v // 2 % 2 * 8
+    col = t % 4 * 2 + v % 2 + v // 4 * 8
+    return np.broadcast_to(row, (n // 2, WARPGROUP)), np.broadcast_to(col, (n // 2, WARPGROUP))
+
+
+@lru_cache(maxsize=8)
+def a_register_map(k: int, per_register: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row and k of (element, thread) of A from registers, 64 x k: the A fragment of mma.m16n8k16, per warp."""
+    e, t = np.arange(64 * k // WARPGROUP)[:, None], np.arange(WARPGROUP)[None, :]
+    p = per_register
+    row = t // 32 * 16 + t % 32 // 4 + e // p % 2 * 8
+    col = t % 4 * p + e % p + e // (2 * p) * (4 * p)
+    return np.broadcast_to(row, e.shape[:1] + (WARPGROUP,)), np.broadcast_to(col, e.shape[:1] + (WARPGROUP,))
+
+
+class Wgmma:
+    """Operations and groups of each warpgroup, and which registers belong to them."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.rows: dict[str, int] = {}  # register -> row of the two tables below
+        for inst in machine.kernel.body:
+            if inst.opcode.startswith("wgmma.mma_async"):
+                for operand in inst.operands[:2]:
+                    for register in operand.items if isinstance(operand, Vector) else ():
+                        if isinstance(register, Register):
+                            self.rows.setdefault(register.name, len(self.rows))
+        self.busy = np.zeros((len(self.rows), machine.T), np.bool_)  # in flight
+        self.touched = np.ones((len(self.rows), machine.T), np.bool_)  # accessed since wgmma.fence
+        self.reset()
+
+    def reset(self) -> None:
+        self.busy[:] = False
+        self.touched[:] = True
+        self.open: dict[int, list[Operation]] = {}
+        self.groups: dict[int, list[list[Operation]]] = {}
+        self.last: dict[int, Operation] = {}
+        self.in_flight: list[tuple[Operation, np.ndarray, np.ndarray]] = []
+
+    def split(self, sel: Selection) -> list[np.ndarray]:
+        """The warpgroups of a selection, each as its 128 thread numbers."""
+        threads = threads_of(sel)
+        if len(threads) % WARPGROUP or (self.machine.in_cta[threads[::WARPGROUP]] % WARPGROUP).any():
+            raise IllegalInstruction(
+                "a warpgroup instruction needs four whole warps, the first with a number that is a multiple of 4",
+                threads=threads[:1],
+            )
+        return list(threads.reshape(-1, WARPGROUP))
+
+    def check_access(self, rows: list[int], sel: Selection) -> None:
+        """An ordinary instruction touches registers: none of them may be in flight."""
+        for row in rows:
+            busy = self.busy[row, sel]
+            if busy.any():
+                thread = int(threads_of(sel)[busy][0])
+                name = next(n for n, r in self.rows.items() if r == row)
+                op = next(o for o, mine, threads in self.in_flight if row in mine and thread in threads)
+                error = InFlight(
+                    f"register {name} belongs to a WGMMA that has not completed", threads=np.array([thread]),
+                    hint="wgmma.wait_group before the registers are read or written",
+                )  # fmt: skip
+                error.notes.append(self.machine.scheduler.describe(op.inst, op.thread, "the WGMMA was issued here"))
+                raise error
+
+    def issue(self, operation: Operation, registers: np.ndarray, threads: np.ndarray) -> None:
+        """Start a WGMMA of one warpgroup; it follows the warpgroup's previous one."""
+        group = int(threads[0])
+        previous = self.last.get(group)
+        operation.after = previous if previous is not None and not previous.done else None
+        self.last[group] = operation
+        self.open.setdefault(group, []).append(operation)
+        self.busy[registers[:, None], threads] = True
+        self.in_flight.append((operation, registers, threads))
+        self.machine.pending.issue(operation)
+
+    def finished(self, operation: Operation) -> None:
+        """Registers are free again unless a later WGMMA of the chain holds them."""
+        mine = next(entry for entry in self.in_flight if entry[0] is operation)
+        self.in_flight.remove(mine)
+        self.busy[mine[1][:, None], mine[2]] = False
+        for _, registers, threads in self.in_flight:
+            self.busy[registers[:, None], threads] = True
+
+    def wait(self, group: int, keep: int) -> None:
+        groups = self.groups.get(group, [])
+        ready, self.groups[group] = groups[: max(0, len(groups) - keep)], groups[max(0, len(groups) - keep) :]
+        for operation in (op for g in ready for op in g):
+            self.machine.pending.complete(operation)
+
+
+@opcode("wgmma.fence", unit="wgmma", forms=".sync.aligned", section="9.7.15.7.1", results=0, joins="warpgroup",
+        ends_block=True)  # fmt: skip
+def decode_fence(inst: Instruction, machine: Machine) -> Step:
+    """Order the registers' earlier accesses before the WGMMAs that follow."""
+    following = machine.block_after(inst)
+
+    def step(sel: Selection) -> int:
+        machine.wgmma.touched[:, sel] = False
+        return following
+
+    return step
+
+
+@opcode("wgmma.commit_group", unit="wgmma", forms=".sync.aligned", section="9.7.15.7.2", results=0,
+        joins="warpgroup", ends_block=True)  # fmt: skip
+def decode_commit(inst: Instruction, machine: Machine) -> Step:
+    """Close the warpgroup's group of WGMMAs."""
+    following = machine.block_after(inst)
+
+    def step(sel: Selection) -> int:
+        for threads in machine.wgmma.split(sel):
+            group = int(threads[0])
+            machine.wgmma.groups.setdefault(group, []).append(machine.wgmma.open.pop(group, []))
+        return following
+
+    return step
+
+
+@opcode("wgmma.wait_group", unit="wgmma", forms=".sync.aligned N", section="9.7.15.7.3", results=0,
+        joins="warpgroup", ends_block=True)  # fmt: skip
+def decode_wait(inst: Instruction, machine: Machine) -> Step:
+    """Wait until at most N of the warpgroup's groups are under way."""
+    following = machine.block_after(inst)
+    if not isinstance(inst.operands[0], Immediate):
+        raise unsupported(inst, "the count must be a constant")
+    keep = int(inst.operands[0].value)
+
+    def step(sel: Selection) -> int:
+        for threads in machine.wgmma.split(sel):
+            machine.wgmma.wait(int(threads[0]), keep)
+        return following
+
+    return step
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What a wgmma.mma_async multiplies: m64 nN kK, element formats of D, A and B."""
+
+    n: int
+    k: int
+    d: str
+    a: str
+    b: str
+    saturate: bool
+
+    @classmethod
+    def of(cls, inst: Instruction) -> _Shape:
+        """Read the shape from the opcode; raises UnknownInstruction for an illegal one (section 9.7.15.2)."""
+        shape, d, a, b, *rest = (p for p in inst.parts[2:] if p not in ("sync", "aligned"))
+        m, n, k = (int(x) for x in shape.replace("m", " ").replace("n", " ").replace("k", " ").split())
+        legal_k = {1: 32, 2: 16, 4: 8}[FORMATS[a].nbytes] if a in FORMATS else 0
+        legal_d = {"f16": ("f16", "f32"), "bf16": ("f32",), "tf32": ("f32",), "e4m3": ("f16", "f32"),
+                   "e5m2": ("f16", "f32"), "s8": ("s32",), "u8": ("s32",)}  # fmt: skip
+        integer = a in ("s8", "u8")
+        steps = n % 8 == 0 and 8 <= n <= 256 and (not integer or n in (8, 24) or n % 16 == 0)
+        if m != 64 or k != legal_k or not steps or d not in legal_d.get(a, ()) or rest not in ([], ["satfinite"]):
+            raise unsupported(inst, "not a legal shape and type combination")
+        if FORMATS[b].nbytes != FORMATS[a].nbytes:
+            raise unsupported(inst, f"{a} times {b}")
+        return cls(n, k, d, a, b, bool(rest))
+
+
+@opcode("wgmma.mma_async", unit="wgmma", section="9.7.15.5", joins="warpgroup", ends_block=True,
+        forms=".sync.aligned.m64nNkK.{f16 f32 s32}.{f16 bf16 tf32 e4m3 e5m2 s8 u8}: A from shared memory or registers, "
+              "B from shared memory, both majors for 16-bit types, negation, scale-d, all swizzles")  # fmt: skip
+def decode_mma(inst: Instruction, machine: Machine) -> Step:
+    """Issue one 64 x N x K product for each warpgroup."""
+    shape = _Shape.of(inst)
+    d, a, b, scale_d, *flags = inst.operands
+    negate_a, negate_b, *major = [_constant(inst, f) for f in flags] if shape.d != "s32" else [1, 1]
+    major = major or [0]
+    a_in_registers = isinstance(a, Vector)
+    transpose = (0, major[0]) if a_in_registers else (major[0], major[-1])
+    keep_d = machine.predicate(scale_d)
+    registers = _vector_rows(inst, machine, d)
+    a_registers = _vector_rows(inst, machine, a) if a_in_registers else np.zeros(0, np.intp)
+    held = np.array([machine.wgmma.rows[r.name] for r in _registers(d, a)], np.intp)
+    descriptors = [machine.source(x, np.uint64) for x in ((b,) if a_in_registers else (a, b))]
+    following = machine.block_after(inst)
+
+    def issue(threads: np.ndarray) -> None:
+        first = threads[:1]
+        if machine.wgmma.touched[held[:, None], threads].any():
+            raise MissingFence(
+                "registers of this WGMMA were accessed since the last wgmma.fence", threads=first,
+                hint="wgmma.fence (warpgroup_arrive) before the first WGMMA and after every other use of its registers",
+            )  # fmt: skip
+        operands = [_shared_operand(machine, inst, int(row[first[0]]), shape, i + a_in_registers, transpose, first)
+                    for i, row in enumerate(descriptors)]  # fmt: skip
+        reads = tuple(span for operand in operands for span in operand.spans)
+        keep = bool(keep_d(first)[0])
+
+        def run() -> None:
+            left = _a_from_registers(machine, a_registers, threads, shape) if a_in_registers else operands[0].read()
+            product = multiply(left * negate_a, operands[-1].read() * negate_b)
+            _accumulate(machine, registers, threads, shape, product, keep)
+            machine.wgmma.finished(operation)
+
+        operation = Operation(f"the WGMMA m64n{shape.n}k{shape.k}", inst, int(first[0]), run, reads=reads)
+        machine.wgmma.issue(operation, held, threads)
+
+    def step(sel: Selection) -> int:
+        for threads in machine.wgmma.split(sel):
+            issue(threads)
+        return following
+
+    return step
+
+
+def _constant(inst: Instruction, operand: Operand) -> int:
+    if not isinstance(operand, Immediate):
+        raise unsupported(inst, "scale and transpose flags must be constants")
+    return int(operand.value)
+
+
+def _registers(*operands: Operand) -> list[Register]:
+    return [r for o in operands if isinstance(o, Vector) for r in o.items if isinstance(r, Register)]
+
+
+def _vector_rows(inst: Instruction, machine: Machine, operand: Operand) -> np.ndarray:
+    """Rows of the 32-bit register bank that a register vector names."""
+    if not isinstance(operand, Vector):
+        raise unsupported(inst, "a vector of registers is needed")
+    return np.array([machine.bank_row(r) for r in operand.items], np.intp)
+
+
+@dataclass(frozen=True)
+class _SharedOperand:
+    """Host addresses of the elements of A (64 x K) or B (N x K)."""
+
+    host: np.ndarray
+    format: str
+    spans: tuple[tuple[int, int], ...]
+
+    def read(self) -> np.ndarray:
+        nbytes = FORMATS[self.format].nbytes
+        raw = HOST[nbytes][index(self.host, nbytes)]
+        return to_int64(raw, self.format) if self.format in ("s8", "u8") else to_float64(raw, self.format)
+
+
+def _shared_operand(
+    machine: Machine, inst: Instruction, bits: int, shape: _Shape, which: int, transpose: tuple[int, int],
+    first: np.ndarray,
+) -> _SharedOperand:  # fmt: skip
+    """Where the operand lies; checks that it is there and visible to the async proxy."""
+    descriptor = Descriptor.decode(bits)
+    kind = (shape.a, shape.b)[which]
+    nbytes = FORMATS[kind].nbytes
+    rows = (64, shape.n)[which]
+    if transpose[which] and nbytes != 2:
+        raise IllegalInstruction(f"an MN-major {kind} operand; only 16-bit types can be MN-major", threads=first)
+    offsets = operand_offsets(
+        rows, shape.k, nbytes, bool(transpose[which]), descriptor.swizzle, descriptor.leading, descriptor.stride
+    )
+    window = (descriptor.start + offsets) & 0x3FFFF
+    mode = TMA_CODE[descriptor.swizzle]
+    address = swizzled(window - (descriptor.base_offset << 7), mode) + (descriptor.base_offset << 7)
+    if int(address.max()) + nbytes > SHARED_BASE + machine.shared.nbytes or int(address.min()) < SHARED_BASE:
+        raise IllegalInstruction(
+            f"operand {'AB'[which]} reaches from shared offset {int(address.min()) - SHARED_BASE} to "
+            f"{int(address.max()) + nbytes - SHARED_BASE}; the CTA has {machine.shared.nbytes} bytes",
+            threads=first, hint="the descriptor's strides and the shared-memory layout it was made from",
+        )  # fmt: skip
+    host = address + int(machine.shared.base[first[0]])
+    chunks = np.unique(host >> 4) << 4
+    machine.shared.check_async_read(chunks, int(first[0]), f"operand {'AB'[which]} of the WGMMA reads")
+    return _SharedOperand(host, kind, _spans(chunks))
+
+
+def _spans(chunks: np.ndarray) -> tuple[tuple[int, int], ...]:
+    """Sorted 16-byte chunks as (start, end) ranges."""
+    cuts = np.flatnonzero(np.diff(chunks) != 16)
+    starts = chunks[np.concatenate(([0], cuts + 1))]
+    ends = chunks[np.concatenate((cuts, [len(chunks) - 1]))] + 16
+    return tuple(zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def _a_from_registers(machine: Machine, rows: np.ndarray, threads: np.ndarray, shape: _Shape) -> np.ndarray:
+    nbytes = FORMATS[shape.a].nbytes
+    raw = machine.bank[rows[:, None], threads]  # (registers, threads) of 32 bits
+    per_register = 4 // nbytes
+    unit = {1: np.uint8, 2: np.uint16, 4: np.uint32}[nbytes]
+    elements = np.ascontiguousarray(raw.T).view(unit).T  # (elements, threads), low part first
+    row, col = a_register_map(shape.k, per_register)
+    matrix = np.zeros((64, shape.k), np.int64 if shape.d == "s32" else np.float64)
+    matrix[row, col] = to_int64(elements, shape.a) if shape.d == "s32" else to_float64(elements, shape.a)
+    return matrix
+
+
+def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """A (M x K) times B (N x K) transposed, exactly up to float64 rounding."""
+    return a @ b.T
+
+
+def _accumulate(
+    machine: Machine, rows: np.ndarray, threads: np.ndarray, shape: _Shape, product: np.ndarray, keep: bool
+) -> None:
+    """D = product + D, rounded once to D's type; the hardware leaves order and rounding open (section 9.7.15.5)."""
+    row, col = accumulator_map(shape.n)
+    mine = product[row, col]  # (values, threads)
+    bank = machine.bank
+    if shape.d == "f32":
+        old = bank[rows[:, None], threads].view(np.float32)
+        bank[rows[:, None], threads] = (mine + old if keep else mine).astype(np.float32).view(np.uint32)
+        return
+    if shape.d == "s32":
+        old = bank[rows[:, None], threads].view(np.int32).astype(np.int64)
+        total = mine + old if keep else mine
+        if shape.saturate:
+            total = np.clip(total, -(1 << 31), (1 << 31) - 1)
+        bank[rows[:, None], threads] = (total & 0xFFFFFFFF).astype(np.uint32)
+        return
+    packed = np.ascontiguousarray(bank[rows[:, None], threads].T).view(np.float16).T
+    total = (mine + packed if keep else mine).astype(np.float16)
+    bank[rows[:, None], threads] = np.ascontiguousarray(total.T).view(np.uint32).T
