@@ -35,7 +35,7 @@ _SPECIAL = re.compile(  # the special registers of section 10
     r"|current_graph_exec)$"
 )
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>-?(?:0[xX][0-9a-fA-F]+U?|0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|\d+\.\d*(?:[eE][-+]?\d+)?|\d+U?))"
+    r"\s*(?:(?P<number>-?(?:0[xX][0-9a-fA-F]+U?|0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[bB][01]+U?|\d+\.\d*(?:[eE][-+]?\d+)?|\d+U?))"
     r"|(?P<name>[$%A-Za-z_][\w$]*(?:\.[xyzw]\b)?)|(?P<punct>[\[\](){},|!+;-]))"
 )
 

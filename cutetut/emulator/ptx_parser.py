@@ -83,6 +83,10 @@ class Parser:
                 self.result.variables[variable.name] = variable
             else:
                 raise self.error(f"cannot read {self.text[self.pos : self.pos + 60]!r}")
+        for variable in self.result.variables.values():
+            for _, name, _ in variable.pointers:
+                if name not in self.result.variables:
+                    raise self.error(f"{variable.name} points to {name}, which is not declared")
         return self.result
 
     def skip_braces(self) -> None:
@@ -112,7 +116,10 @@ class Parser:
         if text is None:
             return None, ()
         data, pointers = bytearray(), []
-        for item in text.strip().strip("{}").split(","):
+        text = text.strip()
+        if text.startswith("{") != text.endswith("}"):
+            raise self.error(f"unbalanced braces in the initial value {text!r}")
+        for item in text.strip("{}").split(","):
             item = item.strip()
             if re.match(r"[$%A-Za-z_]", item):  # an address: name, generic(name), name+8
                 name = re.sub(r"^generic\((.*)\)", r"\1", item)
