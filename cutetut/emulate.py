@@ -87,7 +87,7 @@ def _without_us(trace: types.TracebackType | None) -> types.TracebackType | None
     frames = []
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if not name.startswith(_HERE) and name not in ("<frozen runpy>", runpy.__file__):
+        if not name.startswith(_HERE) and name not in ("<frozen runpy>", runpy.__file__, driver.FRAME):
             frames.append(trace)
         trace = trace.tb_next
     kept = None

@@ -16,6 +16,7 @@ import inspect
 import os
 import sys
 import time
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,7 @@ from .host_calls import HostCalls, flight
 from .patches import Patches
 
 ARCH = "sm_90a"
+FRAME = "<cutetut emulator>"  # the file name tracebacks give this module's wrappers of DSL functions
 PREFIXES = ("CUTE_DSL", "CUTE_EXPERIMENTAL_DSL")
 
 _patches = Patches()
@@ -107,6 +109,15 @@ def reread_environment() -> None:
         dsl.envar.__init__(dsl.envar.prefix)
 
 
+def _unseen(function: Any) -> Callable[..., Any]:
+    """The same function as a frame the DSL takes for its own: its messages then point at the caller's line."""
+    code = function.__code__.replace(co_filename=FRAME)
+    scope = {**function.__globals__, "__name__": "cutlass.cutetut"}
+    twin = types.FunctionType(code, scope, function.__name__, function.__defaults__, function.__closure__)
+    twin.__kwdefaults__ = function.__kwdefaults__
+    return twin
+
+
 # -- compilation -----------------------------------------------------------------------------------
 
 
@@ -114,7 +125,7 @@ def _keep_artifacts(compiler: Any, original: Callable[..., None]) -> Callable[..
     """Every compilation keeps PTX, cubin and source lines, without giving up the DSL's own cache."""
 
     def apply_envar_settings(self: Any, envar: Any, function_name: str) -> None:
-        if self.enable_tvm_ffi or envar.enable_tvm_ffi:
+        if self.options[compiler.EnableTVMFFI].value or envar.enable_tvm_ffi:
             raise CudaCallError(
                 "functions compiled for TVM-FFI launch without CuTe DSL's host code, which the emulator needs",
                 hint="compile without --enable-tvm-ffi (and CUTE_DSL_ENABLE_TVM_FFI)",
@@ -126,7 +137,7 @@ def _keep_artifacts(compiler: Any, original: Callable[..., None]) -> Callable[..
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)  # of an earlier function of the same name: a reader must not take it for this one's
 
-    return apply_envar_settings
+    return _unseen(apply_envar_settings)
 
 
 def _engine_with_our_calls(dsl: Any, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,7 +151,7 @@ def _engine_with_our_calls(dsl: Any, original: Callable[..., Any]) -> Callable[.
         engine.cutetut_calls = calls  # native code holds their addresses: they live as long as the engine
         return engine
 
-    return jit
+    return _unseen(jit)
 
 
 def _read(path: str | None) -> str | None:
@@ -165,7 +176,7 @@ def _tensors_in_global_memory(original: Callable[..., None]) -> Callable[..., No
         if (span := dlpack.span(capsule)) is not None:
             live.remember(self, span, live.on_device(tensor))
 
-    return __init__
+    return _unseen(__init__)
 
 
 # -- calls -----------------------------------------------------------------------------------------
@@ -174,7 +185,6 @@ def _tensors_in_global_memory(original: Callable[..., None]) -> Callable[..., No
 def _guard(original: Callable[..., Any], arguments: Callable[..., dict[str, Any]] | None = None) -> Callable[..., Any]:
     """Run a call of the DSL that may launch; raise what a callback kept in place of the DSL's error code."""
 
-    @functools.wraps(original)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         outer = flight.arguments
@@ -193,7 +203,7 @@ def _guard(original: Callable[..., Any], arguments: Callable[..., dict[str, Any]
             flight.arguments = outer
         raise _clean(error)
 
-    return guarded
+    return functools.wraps(original)(_unseen(guarded))
 
 
 def _clean(error: BaseException) -> BaseException:

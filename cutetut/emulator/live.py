@@ -62,7 +62,9 @@ def find(address: int) -> tuple[int, int, str] | None:
             return start, nbytes, f"allocation of {nbytes} bytes"
     if not _is_mapped(address):
         return None
-    tensor = _known_tensor(address) or _search_tensor(address)
+    tensor = _known_tensor(address)
+    if tensor is None:
+        tensor = _search_tensor(address)
     if tensor is not None:
         if not on_device(tensor):
             return None
