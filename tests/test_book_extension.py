@@ -142,7 +142,7 @@ def test_measurements_become_a_table(
     said, pages = build(sources)
     assert said == ""
     html = (pages / "index.html").read_text()
-    for text in ("NVIDIA H200", "beside: cuBLAS", "256", "512", "1.23", "123", "0.0250", "0.00405"):
+    for text in ("NVIDIA H200", "vendor: cuBLAS", "256", "512", "1.23", "123", "0.0250", "0.00405"):
         assert f"{text}" in html
     assert ("earlier version of the notebook" in html) == stale
 

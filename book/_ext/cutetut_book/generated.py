@@ -82,11 +82,11 @@ class EmulatedInstructions(SphinxDirective):
 # What a row of measurements holds beside the sizes of the problem, which come first and differ by chapter.
 MEASURED = {
     "kernel": "kernel",
-    "vendor": "beside",
+    "vendor": "vendor",
     "inputs": "inputs",
     "method": "method",
-    "ours_tflops": "TFLOP/s",
-    "vendor_tflops": "beside, TFLOP/s",
+    "ours_tflops": "ours, TFLOP/s",
+    "vendor_tflops": "vendor, TFLOP/s",
     "ratio": "ratio",
 }
 NOT_SHOWN = {"ours_us", "vendor_us", "launches", "sm_mhz"}
@@ -132,10 +132,10 @@ class Benchmarks(SphinxDirective):
             measured_on = sentence(content["provenance"])
         except (bench.BenchError, KeyError, OSError, ValueError) as error:
             raise self.error(f"benchmarks: {name}: {error}") from error
-        section = nodes.section("", nodes.title("", name), ids=[nodes.make_id(name)])
+        section = nodes.section("", nodes.title("", name.replace("_", " ")), ids=[nodes.make_id(name)])
         link, _ = self.state.inline_text(f"{{doc}}`/notebooks/{name}`", self.lineno)
         shared, header, cells = benchmark_cells(content["rows"])
-        section += nodes.paragraph("", "", *link, nodes.Text(f". Measured on {measured_on}. {shared}."))
+        section += nodes.paragraph("", "", *link, nodes.Text(f". Measured on {measured_on}; {shared}."))
         if stale:
             text = (
                 "The kernels have changed since: these numbers belong to an earlier version of the notebook."
