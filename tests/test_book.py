@@ -93,3 +93,45 @@ def test_instruction_list_is_the_emulators(book: Path) -> None:
     html = (book / "book/emulator.html").read_text()
     listed = re.findall(r'<tr[^>]*><td><p><code[^>]*><span class="pre">([^<]*)</span></code>', html)
     assert sorted(listed) == sorted(OPS)
+
+
+REMOTE = [
+    '<script src="https://cdn.example.org/x.js"></script>',
+    '<link rel="stylesheet" href="//fonts.example.org/a.css">',
+    '<link rel="preload icon" href="http://example.org/i.png">',
+    '<img srcset="a.png 1x, https://example.org/b.png 2x">',
+    "<style>@import 'https://example.org/a.css';</style>",
+    '<p style="background: url(https://example.org/a.png)">',
+    '<iframe src="https://example.org"></iframe>',
+]
+LOCAL = [
+    '<script src="../_static/x.js?v=1"></script>',
+    '<link rel="canonical" href="https://example.org/page.html">',
+    '<a href="https://example.org">a link is followed only when asked</a>',
+    '<img src="data:image/png;base64,AAAA">',
+    "<style>/* url(https://example.org) */ a { background: url(b.png) }</style>",
+]
+
+
+@pytest.mark.parametrize(("html", "remote"), [*((h, True) for h in REMOTE), *((h, False) for h in LOCAL)])
+def test_remote_loads_would_be_seen(tmp_path: Path, html: str, remote: bool) -> None:
+    (tmp_path / "page.html").write_text(html)
+    assert any(map(is_remote, Page(tmp_path / "page.html").loads)) == remote
+
+
+def test_broken_links_would_be_seen(tmp_path: Path) -> None:
+    links = [
+        "b.html#here",
+        "b.html#gone",
+        "c.html",
+        "#top",
+        "#bottom",
+        "https://example.org/x",
+        "http://example.org",
+    ]
+    anchors = "".join(f'<a href="{link}">x</a>' for link in links)
+    for name, text in {"a.html": f'<p id="top">{anchors}', "b.html": '<p id="here">'}.items():
+        (tmp_path / name).write_text(text)
+    pages = {path: Page(path) for path in sorted(tmp_path.glob("*.html"))}
+    broken = [found.split()[0] for found in broken_links(pages[tmp_path / "a.html"], pages)]
+    assert broken == ["b.html#gone", "c.html", "#bottom", "http://example.org"]
