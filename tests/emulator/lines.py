@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.emulator.harness import elementwise
+from tests.emulator.harness import kernel, run
 
 BLOCK = 1024
+REGISTER = {1: "%h", 2: "%h", 4: "%r", 8: "%rd"}
+TYPE = {1: "u8", 2: "b16", 4: "b32", 8: "b64"}
 
 
 def execute(lines: str, inputs: list[tuple[np.ndarray, str]], out: np.dtype | type, result: str) -> np.ndarray:
-    """`elementwise` for inputs of any one length: each input (array, register) is loaded, `result` returned."""
+    """Run lines once per lane: each input (array, register) is loaded, `result` is stored and returned.
+
+    All arrays have one length, any; what is loaded and stored follows from itemsize.
+    """
     n = len(inputs[0][0])
-    parts = [
-        elementwise(lines, [(np.ascontiguousarray(a[i : i + BLOCK]), r) for a, r in inputs], out, result)
-        for i in range(0, n, BLOCK)
-    ]
-    return np.concatenate(parts)
+    block = min(n, BLOCK)
+    grid = -(-n // block)
+    body = ["mov.u32 %r125, %tid.x; mov.u32 %r126, %ctaid.x;", f"mad.lo.u32 %r127, %r126, {block}, %r125;"]
+    for i, (array, register) in enumerate(inputs):
+        size = array.dtype.itemsize
+        body += _address(i, size) + [f"ld.global.{TYPE[size]} {register}, [%rd61];"]
+    dest = np.zeros(grid * block, out)
+    size = dest.dtype.itemsize
+    body += [lines, *_address(len(inputs), size), f"st.global.{TYPE[size]} [%rd61], {result};"]
+    padded = [np.resize(array, grid * block) for array, _ in inputs]
+    run(kernel("\n".join(body), len(inputs) + 1), *padded, dest, grid=(grid, 1, 1), block=(block, 1, 1))
+    return dest[:n]
 
 
-REGISTER = {1: "%h", 2: "%h", 4: "%r", 8: "%rd"}
+def _address(param: int, size: int) -> list[str]:
+    return [f"ld.param.b64 %rd60, [p{param}];", f"mad.wide.u32 %rd61, %r127, {size}, %rd60;"]
 
 
 def call(opcode: str, *values: np.ndarray, out: type) -> np.ndarray:
