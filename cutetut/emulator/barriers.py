@@ -59,10 +59,14 @@ class Barriers:
         threads = threads_of(sel)
         if wait:
             self.scheduler.wait(sel, machine.block_after(inst))
-        for cta, number in sorted(set(zip(machine.cta_of[threads].tolist(), ids.tolist(), strict=True))):
-            mine = threads[(machine.cta_of[threads] == cta) & (ids == number)]
-            expected = int(count[np.flatnonzero(threads == mine[0])[0]])
-            self._arrive_cta(cta, number, expected, mine, inst, wait, on_release)
+        ctas = machine.cta_of[threads]
+        for cta, number, expected in sorted(set(zip(ctas.tolist(), ids.tolist(), count.tolist(), strict=True))):
+            mine = threads[(ctas == cta) & (ids == number) & (count == expected)]
+            parts = [mine]
+            if expected != ALL_THREADS:  # each warp on its own: one may complete a phase and the next begin another
+                parts = np.split(mine, np.flatnonzero(np.diff(machine.warp_of[mine])) + 1)
+            for part in parts:
+                self._arrive_cta(cta, number, expected, part, inst, wait, on_release)
 
     def _arrive_cta(
         self,

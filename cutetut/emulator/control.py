@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import Trap
+from .memory import threads_of
 from .ptx import Group, Symbol
 from .registry import Selection, Step, opcode, unsupported
 
@@ -48,7 +49,7 @@ def decode_trap(inst: Instruction, machine: Machine) -> Step:
     """Abort the launch."""
 
     def step(sel: Selection) -> None:
-        raise Trap("the kernel executed trap", hint="the condition in front of it")
+        raise Trap("the kernel executed trap", threads=threads_of(sel), hint="the condition in front of it")
 
     return step
 

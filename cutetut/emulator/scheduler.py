@@ -355,11 +355,12 @@ class Scheduler:
         parked = np.flatnonzero(self.status == PARKED)
         error: EmulatorError
         if len(parked):
-            first = int(parked[0])
-            block = self.program.blocks[int(self.pc[first])]
-            self.current = block.instructions[0]
-            warp = first // 32
-            lanes = (parked[parked // 32 == warp] % 32).tolist()
+            warp = int(parked[0]) // 32
+            mates = parked[parked // 32 == warp]
+            number = int(self.pc[mates].min())
+            parked = mates[self.pc[mates] == number]
+            self.current = self.program.blocks[number].instructions[0]
+            lanes = (parked % 32).tolist()
             error = DivergentBarrier(
                 f"{self.current.opcode} needs all its lanes together, but only lanes {_ranges(lanes)} of the warp "
                 f"reached it; {self._where_are_the_others(warp)}",
