@@ -17,6 +17,7 @@ from pathlib import Path
 
 from . import backend
 from .emulator import cuda_torch, driver, live
+from .emulator.errors import EmulatorError
 from .emulator.patches import Patches
 
 _HERE = str(Path(__file__).parent)
@@ -29,8 +30,16 @@ def run(script: str, args: list[str]) -> int:
     The process is as before afterwards: sys.argv, sys.path, __main__, environment, folder, torch and CuTe DSL.
     """
     if not os.path.isfile(script):
-        print(f"{sys.executable}: can't open file {script!r}: no such file", file=sys.stderr)
+        print(
+            f"{sys.executable}: can't open file {os.path.abspath(script)!r}: [Errno 2] No such file or directory",
+            file=sys.stderr,
+        )
         return 2
+    try:
+        backend.select("emulator")
+    except backend.BackendError as error:
+        print(f"cutetut emulate: {error}", file=sys.stderr)
+        return 1
     patches, already = Patches(), driver.installed()
     saved = sys.argv, list(sys.path), dict(os.environ), os.getcwd(), sys.excepthook, live.on_device
     main, chosen = sys.modules["__main__"], backend.current()
@@ -74,20 +83,22 @@ def _status(script: str) -> int:
 
 
 def _report(error: BaseException) -> None:
-    """Print an exception as the interpreter does, without the frames of this package and of runpy."""
+    """Print an exception as the interpreter does, without the frames of this package, of runpy and of the DSL."""
     if not os.environ.get("CUTETUT_TRACEBACK"):
-        error.__traceback__ = _without_us(error.__traceback__)
+        error.__traceback__ = _scripts_own(error.__traceback__, isinstance(error, EmulatorError))
     try:
         sys.excepthook(type(error), error, error.__traceback__)
     except Exception:  # the script replaced it with something that fails
         traceback.print_exception(error)
 
 
-def _without_us(trace: types.TracebackType | None) -> types.TracebackType | None:
+def _scripts_own(trace: types.TracebackType | None, without_dsl: bool) -> types.TracebackType | None:
     frames = []
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if not name.startswith(_HERE) and name not in ("<frozen runpy>", runpy.__file__, driver.FRAME):
+        in_dsl = trace.tb_frame.f_globals.get("__name__", "").startswith("cutlass.")
+        ours = name.startswith(_HERE) or name in ("<frozen runpy>", runpy.__file__, driver.FRAME)
+        if not ours and not (in_dsl and without_dsl):
             frames.append(trace)
         trace = trace.tb_next
     kept = None

@@ -1,0 +1,272 @@
+"""`python -m cutetut emulate`: a script written for a GPU runs here, and otherwise as `python script.py` would.
+
+The oracle for everything that is not a kernel is the Python interpreter itself, run on the same script; for the
+device "cuda", what torch documents about devices.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cutetut import backend
+from cutetut.emulator import cuda_torch, driver, live
+from cutetut.emulator.patches import Patches
+
+pytestmark = pytest.mark.emulator
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = ROOT / "tests" / "scripts"
+
+
+def emulate(script: Path, *args: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("CUTE_", "CUTETUT_"))}
+    command = [sys.executable, "-m", "cutetut", "emulate", str(script), *args]
+    return subprocess.run(
+        command, cwd=cwd, env={**environment, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120
+    )
+
+
+# scripts with kernels -----------------------------------------------------------------------------------------
+
+
+def test_a_script_written_for_a_gpu_runs(tmp_path: Path) -> None:
+    done = emulate(SCRIPTS / "vector_add.py", "--n", "333", "--a", "-1.5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["capability (9, 0), 1 device", "cuda:0 True: 333 elements agree"]
+    assert done.stderr == "cutetut: times are the emulator's wall time; they say nothing about a GPU\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_fault_ends_with_the_typed_error_and_the_scripts_own_frames(capfd: pytest.CaptureFixture[str]) -> None:
+    assert driver.emulate(str(SCRIPTS / "too_far.py"), []) == 1
+    out, err = capfd.readouterr()
+    lines = err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    frames = [line for line in lines if line.startswith('  File "')]
+    assert len(frames) == 2 and all(f'"{SCRIPTS / "too_far.py"}"' in line for line in frames)
+    assert any(line.startswith("cutetut.emulator.errors.OutOfBounds: store of 4 bytes") for line in lines)
+    assert "x (40,) float32" in err and "too_far.py:11" in err and "x[i] = 1.0  # no predicate" in err
+
+
+def test_a_tensor_that_stayed_on_the_cpu_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    assert driver.emulate(str(SCRIPTS / "forgot_cuda.py"), []) == 1
+    assert "LaunchError: x (32,) float32 is in the host's memory" in (err := capfd.readouterr().err)
+    assert ".cuda()" in err
+
+
+# everything else, against the interpreter ----------------------------------------------------------------------
+
+PLAIN = {
+    "arguments": "import sys; print(sys.argv[1:], __name__, sys.path[0] == __import__('os').path.dirname(__file__))",
+    "stdin": "print(input().upper())",
+    "exit code": "import sys; print('bye'); sys.exit(7)",
+    "exit text": "raise SystemExit('gone')",
+    "exit nothing": "raise SystemExit",
+    "exception": "def f():\n    return 1 / 0\nf()",
+    "chained": "try:\n    [][0]\nexcept IndexError as e:\n    raise KeyError('k') from e",
+    "syntax error": "x = 1\nfor while in\n",
+    "import of a neighbour": "import neighbour; print(neighbour.VALUE)",
+    "missing import": "import no_such_module_at_all",
+    "own excepthook": "import sys\nsys.excepthook = lambda *a: print('mine', a[0].__name__)\n1 / 0",
+    "main guard": "if __name__ == '__main__':\n    print('main', __import__('__main__').__dict__ is globals())",
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_scripts_behave_as_under_python(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(PLAIN[name] + "\n")
+    (tmp_path / "neighbour.py").write_text("VALUE = 42\n")
+    expected = subprocess.run(
+        [sys.executable, str(script), "a", "--b"], input="word\n", capture_output=True, text=True, cwd=tmp_path
+    )
+    if name == "stdin":
+        done = subprocess.run(
+            [sys.executable, "-m", "cutetut", "emulate", str(script)],
+            input="word\n",
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        status, out, err = done.returncode, done.stdout, done.stderr
+    else:
+        status = driver.emulate(str(script), ["a", "--b"])
+        out, err = capfd.readouterr()
+    sys.modules.pop("neighbour", None)
+    assert (status, out) == (expected.returncode, expected.stdout)
+    assert err.splitlines() == expected.stderr.splitlines()
+
+
+def test_a_missing_script_and_a_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for path in (tmp_path / "nothing.py", tmp_path):
+        assert driver.emulate(str(path), []) == 2
+        assert str(path) in capfd.readouterr().err
+
+
+def test_the_process_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+        import os, sys, torch, cutetut
+        assert torch.cuda.is_available() and cutetut.device == "cuda"
+        os.environ["LEFT_BEHIND"] = "1"; os.chdir("/"); sys.path.insert(0, "/nowhere"); sys.argv.append("x")
+        sys.excepthook = print
+        raise SystemExit(3)
+        """)
+    )
+    monkeypatch.chdir(tmp_path)
+    before = (list(sys.argv), list(sys.path), dict(os.environ), os.getcwd(), sys.modules["__main__"], sys.excepthook)
+    names = {name: getattr(torch.cuda, name) for name in dir(torch.cuda)}
+    generator = torch.Generator
+    assert driver.emulate(str(script), []) == 3
+    after = (list(sys.argv), list(sys.path), dict(os.environ), os.getcwd(), sys.modules["__main__"], sys.excepthook)
+    assert after == before
+    assert {name: getattr(torch.cuda, name) for name in dir(torch.cuda)} == names
+    assert torch.Generator is generator and not torch.cuda.is_available()
+    assert backend.activate().device == "cpu" and live.on_device(torch.ones(1))
+    with pytest.raises((RuntimeError, AssertionError)):
+        torch.ones(1, device="cuda")
+
+
+def test_an_unusable_dsl_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(backend, "probe", lambda: backend.Machine(torch="2.13.0", dsl="4.0.0"))
+    assert driver.emulate(str(SCRIPTS / "vector_add.py"), []) == 1
+    assert "nvidia-cutlass-dsl==" in capsys.readouterr().err
+
+
+# the device "cuda" ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cuda() -> Iterator[None]:
+    patches = Patches()
+    try:
+        with cuda_torch.whole_device(patches):
+            yield
+    finally:
+        patches.restore()
+
+
+def test_factories_and_moves_put_tensors_on_the_device(cuda: None) -> None:
+    made = [
+        torch.zeros(2, device="cuda"),
+        torch.randn(2, 3, device=torch.device("cuda")),
+        torch.arange(4, device="cuda:0"),
+        torch.tensor([1, 2], device=0),
+        torch.full((2,), 3.0, device=torch.device("cuda", 0), pin_memory=False),
+        torch.ones(2).cuda(),
+        torch.ones(2).cuda(0, non_blocking=True),
+        torch.ones(2).to("cuda"),
+        torch.ones(2).to("cuda", torch.float16),
+        torch.ones(2).to(device="cuda", dtype=torch.bfloat16, non_blocking=True),
+        torch.ones(2).to(torch.zeros(1, device="cuda")),
+        torch.as_tensor(np.ones(2), device="cuda"),
+        torch.from_numpy(np.ones(2)).cuda(),
+        torch.randint(0, 9, (2,), device="cuda", generator=torch.Generator(device="cuda").manual_seed(1)),
+    ]
+    for tensor in made:
+        assert tensor.is_cuda and not tensor.is_cpu and tensor.device == torch.device("cuda:0")
+        assert tensor.get_device() == 0 and "device='cuda:0'" in repr(tensor)
+    assert made[8].dtype == torch.float16 and made[9].dtype == torch.bfloat16
+    assert made[0].type() == "torch.cuda.FloatTensor"
+    plain = torch.ones(2)
+    assert not plain.is_cuda and plain.device.type == "cpu" and "cuda" not in repr(plain) and plain.get_device() == -1
+
+
+def test_results_views_and_likes_stay_on_the_device(cuda: None) -> None:
+    x = torch.randn(4, 6, device="cuda")
+    for tensor in (x + 1, x[1:], x.T, x.sum(), torch.empty_like(x), x.new_zeros(3), x.half(), torch.cat([x, x]),
+                   torch.softmax(x, 0), x.clone(), x.contiguous(), *x.split(2), x.max(0).values):  # fmt: skip
+        assert tensor.is_cuda
+    for tensor in (x.cpu(), x.to("cpu"), x.cpu() + 1, torch.empty_like(x, device="cpu"), x.to(torch.ones(1))):
+        assert not tensor.is_cuda
+
+
+def test_moves_copy_across_devices_only(cuda: None) -> None:
+    host = torch.zeros(3)
+    x = host.cuda()
+    x += 1
+    assert host.tolist() == [0, 0, 0]
+    back = x.cpu()
+    x += 1
+    assert back.tolist() == [1, 1, 1] and x.tolist() == [2, 2, 2]
+    assert x.cuda() is x and x.to("cuda") is x and x.to("cuda:0", torch.float32) is x and host.cpu() is host
+    array = np.zeros(3)
+    on_gpu = torch.as_tensor(array, device="cuda")
+    on_gpu += 1
+    assert array.tolist() == [0, 0, 0]
+    host.copy_(x)
+    assert not host.is_cuda and host.tolist() == [2, 2, 2]
+    assert x.to("cpu", copy=True).tolist() == [2, 2, 2]
+
+
+def test_numpy_of_a_device_tensor_is_refused_as_by_torch(cuda: None) -> None:
+    x = torch.ones(2, device="cuda")
+    for convert in (lambda: x.numpy(), lambda: np.asarray(x)):
+        with pytest.raises(TypeError, match=r"Use Tensor\.cpu\(\)"):
+            convert()
+    assert x.cpu().numpy().tolist() == [1, 1] == x.tolist()
+
+
+def test_modules_gradients_and_default_devices(cuda: None) -> None:
+    layer = torch.nn.Linear(3, 2).cuda()
+    assert layer.weight.is_cuda and torch.nn.Linear(3, 2, device="cuda").bias.is_cuda
+    x = torch.randn(4, 3, device="cuda", requires_grad=True)
+    layer(x).sum().backward()
+    assert x.grad is not None and x.grad.is_cuda and layer.weight.grad.is_cuda
+    with torch.device("cuda"):
+        assert torch.zeros(2).is_cuda and not torch.zeros(2, device="cpu").is_cuda
+    try:
+        torch.set_default_device("cuda")
+        assert torch.zeros(2).is_cuda
+    finally:
+        torch.set_default_device(None)
+    assert not torch.zeros(2).is_cuda
+
+
+def test_comparisons_notice_devices(cuda: None) -> None:
+    x = torch.ones(2, device="cuda")
+    torch.testing.assert_close(x, torch.ones(2, device="cuda"))
+    with pytest.raises(AssertionError, match="device"):
+        torch.testing.assert_close(x, torch.ones(2))
+
+
+def test_there_is_one_device(cuda: None) -> None:
+    assert torch.cuda.is_available() and torch.cuda.device_count() == 1 and torch.cuda.current_device() == 0
+    assert torch.cuda.get_device_capability() == (9, 0) == torch.cuda.get_device_capability("cuda:0")
+    properties = torch.cuda.get_device_properties(0)
+    assert (properties.major, properties.minor, properties.multi_processor_count) == (9, 0, 132)
+    assert "emulator" in torch.cuda.get_device_name()
+    assert len(torch.cuda.mem_get_info()) == 2
+    torch.cuda.set_device(0)
+    torch.cuda.empty_cache()
+    torch.cuda.manual_seed(3)
+    with torch.cuda.device(0), torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda.nvtx.range_push("x")
+        torch.cuda.nvtx.range_pop()
+    for elsewhere in (lambda: torch.zeros(1, device="cuda:1"), lambda: torch.zeros(1).cuda(2)):
+        with pytest.raises(RuntimeError, match="invalid device ordinal"):
+            elsewhere()
+    with pytest.raises(Exception, match="CUDAGraph is not emulated"):
+        torch.cuda.CUDAGraph()
+
+
+def test_seeds_repeat(cuda: None) -> None:
+    draws = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        draws.append(torch.randn(4, device="cuda").tolist())
+    assert draws[0] == draws[1]
+    generators = [torch.Generator("cuda").manual_seed(9) for _ in range(2)]
+    first, second = (torch.randn(4, device="cuda", generator=g).tolist() for g in generators)
+    assert first == second and generators[0].device.type == "cuda"
