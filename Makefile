@@ -33,7 +33,8 @@ lab: $(READY) ## open JupyterLab on the notebooks
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
 
 book: $(READY) ## build the book from the recorded outputs
-	@$(BIN)/jupyter-book build . -W -n --keep-going --quiet
+	@# --all: a page that failed is not read again by a partial build, which would then succeed without it.
+	@$(BIN)/jupyter-book build . --all -W -n --keep-going --quiet
 	@echo "The book: file://$(CURDIR)/_build/html/index.html"
 
 setup: $(READY)
