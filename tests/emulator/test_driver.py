@@ -13,6 +13,8 @@ import cuda.bindings.driver as cuda
 import cuda.bindings.runtime as cudart
 import cutlass
 import cutlass.cute as cute
+import nbclient
+import nbformat
 import numpy as np
 import pytest
 import torch
@@ -21,7 +23,7 @@ from cutlass.cute.runtime import from_dlpack, make_ptr
 from cutlass.utils import HardwareInfo
 
 from cutetut import backend
-from cutetut.emulator import cuda_api, driver, host_calls, live, scheduler
+from cutetut.emulator import cuda_api, dlpack, driver, host_calls, live, scheduler
 from cutetut.emulator.errors import EmulatorError, LaunchError, OutOfBounds
 
 pytestmark = pytest.mark.emulator
@@ -264,6 +266,23 @@ def test_numpy_and_torch_tensors_are_global_memory() -> None:
     assert array.tolist() == [4.0] * 32
 
 
+@pytest.mark.parametrize(
+    "cut",
+    [np.s_[:], np.s_[1:3], np.s_[:, 2], np.s_[::2, ::3], np.s_[::-1], np.s_[1, ::-2], np.s_[..., None], np.s_[2:2]],
+)
+@pytest.mark.parametrize("dtype", ["float32", "int8", "complex64"])
+def test_span_of_any_view_is_numpys_byte_bounds(cut: Any, dtype: str) -> None:
+    view = np.zeros((4, 7), dtype).T[cut]
+    span = dlpack.span(view.__dlpack__())
+    assert span is not None
+    if view.size:
+        low, high = np.lib.array_utils.byte_bounds(view)
+        assert (span.start, span.nbytes) == (low, high - low)
+    else:
+        assert span.nbytes == 0
+    assert span.label == f"tensor {view.shape} {dtype}"
+
+
 def test_memory_that_is_not_on_the_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "on_device", lambda tensor: False)
     x = torch.ones(32)
@@ -394,6 +413,28 @@ def test_benchmark_calls_once_and_says_what_its_time_is(
     assert cute.testing.benchmark(compiled, kernel_arguments=arguments, iterations=50) > 0
     assert x.tolist() == [3.0] * 32
     assert "say nothing about a GPU" in capsys.readouterr().err
+
+
+# names ------------------------------------------------------------------------------------------------------
+
+
+def test_a_notebook_cell_counts_as_a_file(tmp_path: Path) -> None:
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [
+        nbformat.v4.new_code_cell(
+            "import cutetut, torch\nimport cutlass.cute as cute\nfrom cutlass.cute.runtime import from_dlpack"
+        ),
+        nbformat.v4.new_code_cell(
+            "@cute.kernel\ndef kernel(x: cute.Tensor):\n    i, _, _ = cute.arch.thread_idx()\n    x[i] = 1.0\n"
+            "@cute.jit\ndef run(x: cute.Tensor):\n    kernel(x).launch(grid=(1, 1, 1), block=(64, 1, 1))"
+        ),
+        nbformat.v4.new_code_cell("run(from_dlpack(torch.zeros(40)))"),
+    ]  # fmt: skip
+    with pytest.raises(nbclient.exceptions.CellExecutionError) as caught:
+        nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert caught.value.ename == "OutOfBounds"
+    assert "Cell In[2]:4:  x[i] = 1.0" in caught.value.evalue
+    assert not list(tmp_path.iterdir())
 
 
 # installation -----------------------------------------------------------------------------------------------
