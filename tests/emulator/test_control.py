@@ -68,8 +68,9 @@ def test_loops_in_loops() -> None:
 
 def test_a_jump_table() -> None:
     body = """
-    and.b32 %r3, %r1, 3; brx.idx %r3, TABLE;
+    and.b32 %r3, %r1, 3;
     TABLE: .branchtargets A, B, C, B;
+    brx.idx %r3, TABLE;
     A: mov.u32 %r2, 10; bra END;
     B: mov.u32 %r2, 20; bra END;
     C: mov.u32 %r2, 30;
@@ -249,7 +250,8 @@ def test_special_registers(grid: Dim, block: Dim, cluster: Dim) -> None:
 
 
 def test_clocks_run_forwards() -> None:
-    body = """mov.u64 %rd5, %clock64; mov.u32 %r3, 0; LOOP: add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 50; @%p1 bra LOOP;
+    body = """mov.u64 %rd5, %clock64; mov.u32 %r3, 0;
+    LOOP: add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 50; @%p1 bra LOOP;
     mov.u64 %rd6, %clock64; setp.gt.u64 %p2, %rd6, %rd5; selp.u32 %r2, 1, 0, %p2; mov.u64 %rd7, %globaltimer;
     setp.eq.u64 %p3, %rd7, 0; @%p3 mov.u32 %r2, 99;"""
     assert (per_thread(body) == 1).all()

@@ -167,7 +167,8 @@ def test_module_variables_start_with_their_values_and_end_with_the_launch() -> N
 def test_parameters_of_every_size_lie_at_their_offsets() -> None:
     text = kernel("", 1).replace(
         ".param .b64 p0",
-        ".param .b64 out, .param .b8 c, .param .align 2 .b16 h, .param .b32 w, .param .align 16 .b8 s[24], .param .f32 f",
+        ".param .b64 out, .param .b8 c, .param .align 2 .b16 h, .param .b32 w, .param .align 16 .b8 s[24], "
+        ".param .f32 f",
     )
     body = """ld.param.b64 %rd1, [out]; ld.param.s8 %r1, [c]; ld.param.u16 %r2, [h]; ld.param.b32 %r3, [w];
     ld.param.v2.b32 {%r4, %r5}, [s+8]; ld.param.b64 %rd3, [s+16]; ld.param.f32 %f1, [f];
@@ -283,9 +284,17 @@ def test_impossible_launches(options: dict, says: str) -> None:
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("line", ["ld.global.b17 %r1, [%rd1];", "ld.wrong.b32 %r1, [%rd1];", "ld.global.pred %p1, [%rd1];",
-                                  "st.global.v2.b32 [%rd1], {%r1, %r2, %r3};", "frobnicate.u32 %r1, %r2;",
-                                  "st.global.sometimes.b32 [%rd1], %r1;"])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ld.global.b17 %r1, [%rd1];",
+        "ld.wrong.b32 %r1, [%rd1];",
+        "ld.global.pred %p1, [%rd1];",
+        "st.global.v2.b32 [%rd1], {%r1, %r2, %r3};",
+        "frobnicate.u32 %r1, %r2;",
+        "st.global.sometimes.b32 [%rd1], %r1;",
+    ],
+)
 def test_unknown_forms_are_refused_before_anything_runs(line: str) -> None:
     out = np.zeros(1, np.uint32)
     body = (
