@@ -80,14 +80,14 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
 def _sizes(machine: Machine, inst: Instruction, thread: int, nbytes: int, *addresses: int) -> None:
     if nbytes % 16 or any(a % 16 for a in addresses):
         raise IllegalInstruction(
-            f"a bulk copy of {nbytes} bytes between {', '.join(hex(a) for a in addresses)}: all must be multiples of 16",
+            f"a bulk copy of {nbytes} bytes between {', '.join(map(hex, addresses))}: all must be multiples of 16",
             threads=np.array([thread]),
         )
 
 
 @opcode("cp.async.bulk", unit="tma", section="9.7.9.25.4.1", results=0,
         forms=".{shared::cta shared::cluster}.global.mbarrier::complete_tx::bytes{.L2::cache_hint} and "
-              ".shared::cluster.shared::cta.mbarrier::complete_tx::bytes and .global.shared::cta.bulk_group")  # fmt: skip
+              ".shared::cluster.shared::cta.mbarrier::complete_tx::bytes, .global.shared::cta.bulk_group")  # fmt: skip
 def decode_bulk_copy(inst: Instruction, machine: Machine) -> Step:
     """Copy a range of bytes whose addresses and size are multiples of 16."""
     known = {"cp", "async", "bulk", "shared::cta", "shared::cluster", "global", "mbarrier::complete_tx::bytes",

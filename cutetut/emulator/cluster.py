@@ -116,7 +116,7 @@ def decode_mapa(inst: Instruction, machine: Machine) -> Step:
             raise IllegalInstruction(
                 f"mapa names rank {int(rank[sel].max())} of a cluster of {machine.cluster_size} CTAs"
             )
-        d[sel] = (a[sel] & keep) | rank[sel].astype(dtype) << dtype(RANK_SHIFT) | window
+        d[sel] = (a[sel] & keep) | np.left_shift(rank[sel].astype(dtype), dtype(RANK_SHIFT)) | window
 
     return step
 

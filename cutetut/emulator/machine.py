@@ -462,8 +462,8 @@ def _fill_specials(m: Machine, ctas: int) -> None:
     s["%cluster_nctarank"][:] = cluster_size
     s["%is_explicit_cluster"][:] = cluster_size > 1
     s["%dynamic_smem_size"][:] = launch.dynamic_smem
-    s["%total_smem_size"][:] = SHARED_BASE + m.shared.nbytes
-    s["%aggr_smem_size"][:] = SHARED_BASE + m.shared.nbytes
+    s["%total_smem_size"][:] = m.shared.nbytes  # without the reserved part (seen on an H200)
+    s["%aggr_smem_size"][:] = m.shared.nbytes
     s["%reserved_smem_offset_begin"][:] = 0
     s["%reserved_smem_offset_end"][:] = SHARED_BASE
 

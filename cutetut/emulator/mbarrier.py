@@ -159,8 +159,8 @@ class Mbarriers:
                 place = m.scheduler.place(waiter.inst, int(waiter.threads[0]))
                 warps = sorted({int(m.in_cta[t]) // 32 for t in waiter.threads.tolist()})
                 lines.append(
-                    f"  CTA {place.cta}, warps {warps} wait for phase {int(waiter.phase[0])} of the {barrier.describe()} "
-                    f"({place.source or 'PTX line ' + str(place.ptx_line)})"
+                    f"  CTA {place.cta}, warps {warps} wait for phase {int(waiter.phase[0])} of the "
+                    f"{barrier.describe()} ({place.source or 'PTX line ' + str(place.ptx_line)})"
                 )
                 if barrier.bytes and not barrier.pending:
                     lines.append("    all threads have arrived; no copy under way will bring the missing bytes")
@@ -276,7 +276,7 @@ def decode_tx(inst: Instruction, machine: Machine) -> Step:
 
 
 @opcode("mbarrier.test_wait", "mbarrier.try_wait", unit="mbarrier", section="9.7.13.15.16", ends_block=True,
-        forms="{.parity}{.acquire .relaxed}{.cta .cluster}{.shared::cta}.b64 p, [addr], phase{, time limit}")  # fmt: skip
+        forms="{.parity}{.acquire .relaxed}{.cta .cluster}{.shared::cta}.b64 p, [addr], phase{, limit}")  # fmt: skip
 def decode_wait(inst: Instruction, machine: Machine) -> Step:
     """Ask whether a phase is complete; threads of an incomplete one sleep until it is, or give up."""
     _check(inst, 2, {"parity"})

@@ -116,7 +116,7 @@ def _store_d(
 @opcode("ldmatrix", unit="mma", section="9.7.14.5.15", joins="warp",
         forms=".sync.aligned.m8n8.{x1 x2 x4}{.trans}.shared.b16")  # fmt: skip
 def decode_ldmatrix(inst: Instruction, machine: Machine) -> Step:
-    """Load 8 x 8 matrices of 16-bit elements: lane i names the i-th row, lane l receives row l / 4, columns 2 (l % 4) and the next."""
+    """Load 8 x 8 matrices of 16-bit elements: lane i names row i, lane l receives two elements of row l / 4."""
     count, transpose = _matrix_form(inst)
     rows = np.array([machine.bank_row(r) for r in _items(inst.operands[0])], np.intp)
     where = inst.operands[1]

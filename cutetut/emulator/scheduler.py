@@ -8,10 +8,8 @@ is ready; a unit asks it to make threads wait or exit.
 
 from __future__ import annotations
 
-import linecache
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -25,12 +23,12 @@ from .memory import GlobalMemory, threads_of
 from .program import Block, decode, narrow
 from .ptx import Instruction, Module
 from .registry import Selection
+from .source import describe, kernel_name
+from .source import text as source_text
 
 READY, WAITING, PARKED, DONE = range(4)
 DEFAULT_BUDGET = 20_000_000
 PATIENCE = 32  # after so many turns of its warp a lane is next, so that spinning lanes cannot starve others
-
-source_name: Callable[[str], str] = os.path.basename  # how error messages call a source file
 
 
 @dataclass(frozen=True)
@@ -103,6 +101,7 @@ class Scheduler:
         self.budget = budget
         machine.scheduler = self
         self.program = decode(machine)
+        self.kernel_name = kernel_name(machine.kernel)
         self.warps = machine.T // 32
         self.pc = np.zeros(machine.T, np.int32)
         self.status = np.zeros(machine.T, np.uint8)
@@ -428,10 +427,10 @@ class Scheduler:
             tid = (number % x, number // x % y, number // (x * y))
         source, text = "", ""
         if inst is not None and inst.loc is not None:
-            source = f"{source_name(inst.loc.file)}:{inst.loc.line}"
-            text = linecache.getline(inst.loc.file, inst.loc.line)
+            source = describe(inst.loc.file, inst.loc.line)
+            text = source_text(inst.loc.file, inst.loc.line)
         return Place(
-            m.kernel.name, cta, warp, lane, tid,  # type: ignore[arg-type]
+            self.kernel_name, cta, warp, lane, tid,  # type: ignore[arg-type]
             inst.line if inst else None, inst.text if inst else "", source, text,
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ time, first in the host code that CuTe DSL generates, then against cuTensorMapEn
             11-12  interleave                  word 3  0-31   stride 4 / 16
             13-14  swizzle                             32-47  bits 36-39 of the four strides
             15     fill NaN out of bounds      word 4, 5, 6   sizes - 1, 32 bits each
-            16     round to tf32               word 6  32-46  element strides - 1, 3 bits each
+            16     f32 holds tf32              word 6  32-46  element strides - 1, 3 bits each
             17-18  L2 promotion                        56-63  box 0 - 1
             32-63  stride 1 / 16               word 7  0-31   box 1 to 4 - 1, 8 bits each
 
@@ -72,7 +72,7 @@ def decode(image: bytes) -> TensorMap:
         raise ValueError(f"not a tensor map: rank {rank}, element type {kind}")
     element, nbytes = ELEMENTS[kind]
     if control >> 16 & 1:
-        element = "tf32"
+        element = element.replace("f32", "tf32")
     low = (words[1] >> 32, words[2] & 0xFFFFFFFF, words[2] >> 32, words[3] & 0xFFFFFFFF)
     high = [words[3] >> 32 + 4 * i & 15 for i in range(4)]
     strides = tuple((value | top << 32) * 16 for value, top in zip(low, high, strict=True))

@@ -143,7 +143,7 @@ def decode_tensor_copy(inst: Instruction, machine: Machine) -> Step:
 
 
 @opcode("cp.reduce.async.bulk.tensor", unit="tma", section="9.7.9.27.2", results=0,
-        forms=".1d-.5d.global.shared::cta.{add min max inc dec and or xor}{.tile}.bulk_group{.L2::cache_hint}")  # fmt: skip
+        forms=".1d-.5d.global.shared::cta.{add min max inc dec and or xor}.tile.bulk_group{.L2::cache_hint}")  # fmt: skip
 def decode_tensor_reduce(inst: Instruction, machine: Machine) -> Step:
     """Combine one box of shared memory into a tensor."""
     _check_words(inst, tuple(REDUCTIONS))
@@ -212,7 +212,7 @@ def _load_runner(machine: Machine, tensor: TensorMap, coordinates: list[int], ho
         values[box.inside] = unit[index(box.global_host[box.inside], tensor.nbytes)]
         if tensor.nan_fill:
             values[~box.inside] = _NAN[tensor.element]
-        if tensor.element == "tf32":
+        if tensor.element.startswith("tf32"):
             values &= np.uint32(0xFFFFE000)
         unit[index(box.shared_offset - window + host, tensor.nbytes)] = values
         machine.shared.mark_written(host, tensor.box_bytes)
@@ -221,7 +221,15 @@ def _load_runner(machine: Machine, tensor: TensorMap, coordinates: list[int], ho
     return run
 
 
-_NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "tf32": 0x7FFFFFFF, "f64": 0x7FFFFFFFFFFFFFFF}
+_NAN = {
+    "f16": 0x7FFF,
+    "bf16": 0x7FFF,
+    "f32": 0x7FFFFFFF,
+    "tf32": 0x7FFFFFFF,
+    "tf32.ftz": 0x7FFFFFFF,
+    "f32.ftz": 0x7FFFFFFF,
+    "f64": 0x7FFFFFFFFFFFFFFF,
+}
 
 
 def _ranks(machine: Machine, thread: int, mask: int | None) -> list[int | None]:
@@ -290,7 +298,8 @@ REDUCTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "dec": lambda a, b: np.where((a == 0) | (a > b), b, a - 1),
 }
 _NUMPY = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "s32": np.int32, "u64": np.uint64, "s64": np.int64,
-          "f16": np.float16, "f32": np.float32, "f32.ftz": np.float32, "tf32": np.float32, "f64": np.float64}  # fmt: skip
+          "f16": np.float16, "f32": np.float32, "f32.ftz": np.float32, "tf32": np.float32, "tf32.ftz": np.float32,
+          "f64": np.float64}  # fmt: skip
 
 
 def combine(reduction: str | None, element: str, where: np.ndarray, unit: np.ndarray, values: np.ndarray) -> None:
