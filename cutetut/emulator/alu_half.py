@@ -45,7 +45,9 @@ def half(kind: str, m: Modifiers, sources: int, function: Callable[..., np.ndarr
 
     def compute(*values: np.ndarray) -> np.ndarray:
         inputs = map(flush16, values) if "ftz" in m and fmt is F16 else values
-        result = narrow(function(*(decode(bits, fmt) for bits in inputs)), fmt)
+        result = function(*(decode(bits, fmt) for bits in inputs))
+        if fmt is BF16:  # encode rounds to f16 itself
+            result = narrow(result, fmt)
         if "sat" in m:
             result = saturate(result)
         if "relu" in m:

@@ -80,7 +80,10 @@ def narrow(x: np.ndarray, fmt: Format, mode: str = "rn", satfinite: bool = False
 
 
 def encode(x: np.ndarray, fmt: Format) -> np.ndarray:
-    """The bit patterns of float64 values that the format can represent; every NaN becomes fmt.nan."""
+    """The bit patterns of float64 values that the format can represent; every NaN becomes fmt.nan.
+
+    For F16 the values may be any, exact or rounded to odd: numpy rounds them to nearest even, once.
+    """
     if fmt is E4M3:
         bits = np.searchsorted(_E4M3_VALUES, np.abs(x)).astype(np.uint8) | (np.signbit(x).astype(np.uint8) << 7)
     elif fmt in (F16, E5M2):
@@ -126,8 +129,8 @@ def quiet(x: np.ndarray) -> np.ndarray:
 
 def flush32(x: np.ndarray) -> np.ndarray:
     """float32 subnormals to zeros of the same sign, as .ftz asks for."""
-    bits = x.view(np.uint32)
-    return np.where((bits & 0x7F800000) == 0, bits & 0x80000000, bits).view(f32)
+    small = ((x.view(np.uint32) << 1) - 1) < 0x00FFFFFF  # zero wraps round to the largest and stays out
+    return np.where(small, np.copysign(f32(0), x), x) if np.count_nonzero(small) else x
 
 
 def saturate(x: np.ndarray) -> np.ndarray:

@@ -121,13 +121,13 @@ def edges(dtype: type) -> np.ndarray:
         1.5, 2.0, 3.0,
         1 / info.eps, 2 / info.eps - 1, float(info.max) / 2, float(info.max), np.inf, np.nan,
     ]  # fmt: skip
-    positive = np.array(values, dtype)
+    positive: np.ndarray = np.array(values, dtype)
     return np.concatenate([positive, -positive])
 
 
 def anything(rng: np.random.Generator, dtype: type, n: int) -> np.ndarray:
     """Random bit patterns: every exponent, subnormals, infinities and NaN."""
-    unsigned = {2: np.uint16, 4: np.uint32, 8: np.uint64}[np.dtype(dtype).itemsize]
+    unsigned: type = {2: np.uint16, 4: np.uint32, 8: np.uint64}[np.dtype(dtype).itemsize]
     return rng.integers(0, np.iinfo(unsigned).max, n, unsigned, endpoint=True).view(dtype)
 
 

@@ -10,16 +10,16 @@ import pytest
 from cutetut.emulator.errors import UnknownInstruction
 from tests.emulator import exact
 from tests.emulator.exact import MODES, anything, edges, moderate, same_bits
-from tests.emulator.lines import call
+from tests.emulator.lines import REGISTER, call, execute
 
 f32, f64 = np.float32, np.float64
-FORMAT = {f32: exact.F32, f64: exact.F64}
-SUFFIX = {f32: "f32", f64: "f64"}
+FORMAT: dict[type, exact.Binary] = {f32: exact.F32, f64: exact.F64}
+SUFFIX: dict[type, str] = {f32: "f32", f64: "f64"}
 
 
 def pairs(rng: np.random.Generator, dtype: type) -> tuple[np.ndarray, np.ndarray]:
     """Every pair of edge values, random bit patterns, and pairs of similar size."""
-    grid = np.array(list(itertools.product(edges(dtype), repeat=2)), dtype)
+    grid: np.ndarray = np.array(list(itertools.product(edges(dtype), repeat=2)), dtype)
     a = [grid[:, 0], anything(rng, dtype, 120), moderate(rng, dtype, 120)]
     b = [grid[:, 1], anything(rng, dtype, 120), moderate(rng, dtype, 120)]
     return np.concatenate(a), np.concatenate(b)
@@ -35,8 +35,10 @@ def triples(rng: np.random.Generator, dtype: type) -> tuple[np.ndarray, np.ndarr
     i = rng.integers(1, 64, 150) * float(info.eps)
     root = 2.0 ** ((int(np.log2(info.smallest_subnormal)) - 1) // 2)
     small = [((1 + i) * root).astype(dtype), ((1 - i) * root * rng.choice([-1, 1], 150)).astype(dtype)]
-    sub = (rng.integers(0, 2**info.nmant, 150) * float(info.smallest_subnormal)).astype(dtype)
-    grid = np.array(list(itertools.product(edges(dtype)[::2], edges(dtype)[1::2], edges(dtype)[::3])), dtype)
+    sub: np.ndarray = (rng.integers(0, 2**info.nmant, 150) * float(info.smallest_subnormal)).astype(dtype)
+    grid: np.ndarray = np.array(
+        list(itertools.product(edges(dtype)[::2], edges(dtype)[1::2], edges(dtype)[::3])), dtype
+    )
     a = [grid[:, 0], few_bits[0].astype(dtype), small[0], moderate(rng, dtype, 150), anything(rng, dtype, 150)]
     b = [grid[:, 1], few_bits[1].astype(dtype), small[1], moderate(rng, dtype, 150), anything(rng, dtype, 150)]
     c = [grid[:, 2], tiny.astype(dtype), sub, moderate(rng, dtype, 150), anything(rng, dtype, 150)]
@@ -134,7 +136,7 @@ def pick(a: float, b: float, smaller: bool) -> float:
 def test_extremum(name: str, dtype: type, rng: np.random.Generator) -> None:
     a, b = pairs(rng, dtype)
     lanes = list(zip(a.tolist(), b.tolist(), strict=True))
-    expected = np.array([pick(x, y, name == "min") for x, y in lanes], dtype)
+    expected: np.ndarray = np.array([pick(x, y, name == "min") for x, y in lanes], dtype)
     same_bits(call(f"{name}.{SUFFIX[dtype]}", a, b, out=dtype), expected)
     if dtype is f64:
         return
@@ -151,20 +153,19 @@ def test_extremum(name: str, dtype: type, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("dtype", [f32, f64], ids=["f32", "f64"])
 def test_signs_and_properties(dtype: type, rng: np.random.Generator) -> None:
     a, b = pairs(rng, dtype)
-    kind, unsigned = SUFFIX[dtype], {f32: np.uint32, f64: np.uint64}[dtype]
-    sign = unsigned(1) << unsigned(8 * np.dtype(dtype).itemsize - 1)
+    kind = SUFFIX[dtype]
+    unsigned: type[np.unsignedinteger] = np.uint32 if dtype is f32 else np.uint64
+    sign = unsigned(1 << (8 * np.dtype(dtype).itemsize - 1))
     bits, other = a.view(unsigned), b.view(unsigned)
     assert (call(f"neg.{kind}", a, out=dtype).view(unsigned) == bits ^ sign).all()
     assert (call(f"abs.{kind}", a, out=dtype).view(unsigned) == bits & ~sign).all()
     assert (call(f"copysign.{kind}", a, b, out=dtype).view(unsigned) == (other & ~sign) | (bits & sign)).all()
     tiny = np.finfo(dtype).tiny
     zero_or_normal = (a == 0) | ((np.abs(a) >= tiny) & np.isfinite(a))
-    expected = {
+    expected: dict[str, np.ndarray] = {
         "finite": np.isfinite(a), "infinite": np.isinf(a), "number": ~np.isnan(a), "notanumber": np.isnan(a),
         "normal": zero_or_normal, "subnormal": np.isfinite(a) & ~zero_or_normal,
     }  # fmt: skip
-    from tests.emulator.lines import REGISTER, execute
-
     register = f"{REGISTER[np.dtype(dtype).itemsize]}1"
     for question, answer in expected.items():
         line = f"testp.{question}.{kind} %p1, {register}; selp.u32 %r20, 1, 0, %p1;"
@@ -202,28 +203,41 @@ def test_special_values_of_approximations(name: str) -> None:
 
 
 def test_approximations_are_within_the_isas_error(rng: np.random.Generator) -> None:
+    """The bounds are those of the ISA, so that hardware passes too."""
     a = np.abs(moderate(rng, f32, 500)) + f32(1e-3)
     x = a.astype(f64)
     for name, truth in (("rcp", 1 / x), ("sqrt", x**0.5), ("rsqrt", x**-0.5), ("lg2", np.log(x) / np.log(2))):
         result = call(f"{name}.approx.ftz.f32", a, out=f32)
-        np.testing.assert_allclose(result, truth, rtol=2.0**-23, atol=2.0**-30)
+        np.testing.assert_allclose(result, truth, rtol=2.0**-22, atol=2.0**-22 if name == "lg2" else 0)
     angle = rng.uniform(-np.pi, np.pi, 500).astype(f32)
-    np.testing.assert_allclose(call("sin.approx.f32", angle, out=f32), np.sin(angle.astype(f64)), atol=2.0**-24)
-    np.testing.assert_allclose(call("cos.approx.f32", angle, out=f32), np.cos(angle.astype(f64)), atol=2.0**-24)
+    np.testing.assert_allclose(call("sin.approx.f32", angle, out=f32), np.sin(angle.astype(f64)), atol=2.0**-20.5)
+    np.testing.assert_allclose(call("cos.approx.f32", angle, out=f32), np.cos(angle.astype(f64)), atol=2.0**-20.5)
     power = rng.uniform(-120, 120, 500).astype(f32)
     truth = 2.0 ** power.astype(f64)
-    np.testing.assert_allclose(call("ex2.approx.ftz.f32", power, out=f32), truth, rtol=2.0**-23)
-    np.testing.assert_allclose(call("tanh.approx.f32", angle, out=f32), np.tanh(angle.astype(f64)), rtol=2.0**-23)
+    np.testing.assert_allclose(call("ex2.approx.ftz.f32", power, out=f32), truth, rtol=2.0**-22)
+    np.testing.assert_allclose(call("tanh.approx.f32", angle, out=f32), np.tanh(angle.astype(f64)), rtol=2.0**-10.9)
+
+
+@pytest.mark.emulator  # documented: the emulator gives the number nearest to the true value
+def test_approximations_are_the_nearest_number(rng: np.random.Generator) -> None:
+    a = np.abs(moderate(rng, f32, 500)) + f32(1e-3)
+    x = a.astype(f64)
+    for name, truth in (("rcp", 1 / x), ("sqrt", x**0.5), ("ex2", 2.0 ** np.minimum(x, 127)), ("tanh", np.tanh(x))):
+        given = np.minimum(a, f32(127)) if name == "ex2" else a
+        np.testing.assert_allclose(call(f"{name}.approx.f32", given, out=f32), truth, rtol=2.0**-24 * 1.001)
 
 
 def test_approximate_division() -> None:
-    a = np.array([6.0, 1.0, INF, 1.0, -1.0, 0.0, 1e-40, 1.0], f32)
-    b = np.array([3.0, 1e38, 1e38, 0.0, 0.0, 0.0, 1.0, -1e38], f32)
-    expected = np.array([2.0, 0.0, NAN, INF, -INF, NAN, 1e-40, -0.0], f32)  # above 2**126 the reciprocal vanishes
+    a = np.array([INF, 1.0, 1.0, -1.0, 0.0, 1.0, 1.0], f32)
+    b = np.array([1e38, 1e38, 0.0, 0.0, 0.0, -1e38, INF], f32)
+    expected = np.array([NAN, 0.0, INF, -INF, NAN, -0.0, 0.0], f32)  # above 2**126 the reciprocal vanishes
     same_bits(call("div.approx.f32", a, b, out=f32), expected)
-    full = np.array([2.0, 1e-38, INF, INF, -INF, NAN, 1e-40, -1e-38], f32)
+    full = np.array([INF, 1e-38, INF, -INF, NAN, -1e-38, 0.0], f32)
     np.testing.assert_allclose(call("div.full.f32", a, b, out=f32), full, rtol=2.0**-22)
-    assert call("div.full.ftz.f32", a, b, out=f32)[6] == 0
+    x, y = np.array([6.0, 1.0, -7.5], f32), np.array([3.0, 7.0, 0.3], f32)
+    for opcode in ("div.approx.f32", "div.approx.ftz.f32", "div.full.f32", "div.full.ftz.f32"):
+        np.testing.assert_allclose(call(opcode, x, y, out=f32), x.astype(f64) / y, rtol=2.0**-22)
+    assert call("div.full.ftz.f32", np.array([1e-40], f32), np.ones(1, f32), out=f32)[0] == 0
 
 
 @pytest.mark.parametrize("name", ["rcp", "rsqrt"])
@@ -236,6 +250,7 @@ def test_upper_word_approximations(name: str, rng: np.random.Generator) -> None:
     assert result.view(np.uint64)[103] == 0x7FFFFFFF00000000
 
 
+@pytest.mark.emulator
 @pytest.mark.parametrize(
     "opcode",
     ["add.f32x2", "fma.f32", "div.f32", "add.sat.f64", "max.xorsign.f32", "tanh.approx.ftz.f32", "rcp.approx.f64",

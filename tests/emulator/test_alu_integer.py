@@ -27,7 +27,7 @@ def values(rng: np.random.Generator, kind: str, n: int = 150) -> np.ndarray:
     info, dtype = np.iinfo(KINDS[kind]), KINDS[kind]
     small = [0, 1, 2, 3, 7, 255, 256, info.max, info.max - 1, info.max // 2, info.max // 2 + 1]
     small += [-1, -2, -128, info.min, info.min + 1] if info.min else []
-    sizes = rng.integers(0, info.bits - 1, n).astype(dtype)
+    sizes: np.ndarray = rng.integers(0, info.bits - 1, n).astype(dtype)
     random = rng.integers(info.min, info.max, n, dtype, endpoint=True) >> sizes
     return np.concatenate([np.array(small, dtype), random])
 
@@ -97,7 +97,7 @@ def test_division_truncates(kind: str, rng: np.random.Generator) -> None:
 @pytest.mark.emulator  # the ISA leaves it open; this is what the emulator documents
 @pytest.mark.parametrize("kind", KINDS)
 def test_division_by_zero_sets_all_bits(kind: str) -> None:
-    a = np.array([0, 1, 100, np.iinfo(KINDS[kind]).max], KINDS[kind])
+    a: np.ndarray = np.array([0, 1, 100, np.iinfo(KINDS[kind]).max], KINDS[kind])
     for name in ("div", "rem"):
         result = call(f"{name}.{kind}", a, np.zeros_like(a), out=KINDS[kind])
         assert (result == ~KINDS[kind](0)).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -101,7 +102,7 @@ def test_to_bytes_at_every_half_pattern(kind: str) -> None:
 def wide_values(rng: np.random.Generator, dtype: type, n: int = 700) -> np.ndarray:
     """Edge values of every narrower format, and random ones."""
     with np.errstate(all="ignore"):
-        narrow = [edges(t).astype(f64).astype(dtype) for t in (f16, f32, f64)]
+        narrow: list[np.ndarray] = [edges(t).astype(f64).astype(dtype) for t in (f16, f32, f64)]
         ties = np.array([2.0**-25, 3 * 2.0**-25, 65519.999, 65520.0, 2.0**-133, 2.0**-134, 3 * 2.0**-134, 448, 464])
         return np.concatenate([*narrow, ties.astype(dtype), -ties.astype(dtype), anything(rng, dtype, n),
                                moderate(rng, dtype, n, 20)])  # fmt: skip
@@ -185,8 +186,10 @@ def test_round_to_an_integral_float(mode: str, rng: np.random.Generator) -> None
 
 def integral(value: float, mode: str) -> int:
     """A number rounded to an integer by definition."""
-    v = Fraction(value)
-    return {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}[mode](v)
+    towards: dict[str, Callable[[Fraction], int]] = {
+        "rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil,
+    }  # fmt: skip
+    return towards[mode](Fraction(value))
 
 
 def integers(rng: np.random.Generator, kind: str, n: int = 200) -> np.ndarray:

@@ -1,0 +1,155 @@
+"""f16 and bf16 arithmetic, alone and in pairs, against rational arithmetic and torch."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from cutetut.emulator.errors import UnknownInstruction
+from tests.emulator import exact
+from tests.emulator.lines import call
+
+u16, u32, f32 = np.uint16, np.uint32, np.float32
+FORMAT = {"f16": exact.F16, "bf16": exact.BF16}
+TORCH = {"f16": torch.float16, "bf16": torch.bfloat16}
+ALL16 = np.arange(65536, dtype=u16)
+NAN = 0x7FFF
+
+
+def values(bits: np.ndarray, kind: str) -> np.ndarray:
+    return torch.from_numpy(bits.view(np.int16).copy()).view(TORCH[kind]).double().numpy()
+
+
+def bits_of(x: np.ndarray, kind: str) -> np.ndarray:
+    """Patterns of numbers that the format holds exactly; every NaN canonical."""
+    bits = torch.from_numpy(x).to(TORCH[kind]).view(torch.int16).numpy().view(u16)
+    return np.where(np.isnan(x), u16(NAN), bits)
+
+
+def operands(rng: np.random.Generator, kind: str, count: int, n: int = 500) -> list[np.ndarray]:
+    """Edge patterns in every combination of the first two, random patterns, and numbers of similar size."""
+    one = 0x3C00 if kind == "f16" else 0x3F80
+    top = 0x7BFF if kind == "f16" else 0x7F7F
+    edge = [0, 1, 2, (one >> 4) - 1, 0x0400, 0x0080, one, one + 1, one - 1, top, top - 1, top + 1, NAN]
+    edge += [e | 0x8000 for e in edge]
+    grid = np.array(list(itertools.product(edge, repeat=2)), u16)
+    columns = [grid[:, 0], grid[:, 1], rng.permutation(grid[:, 1])][:count]
+    near = [(one + rng.integers(-900, 900, n)).astype(u16) ^ (rng.integers(0, 2, n) << 15).astype(u16) for _ in columns]
+    anything = [rng.integers(0, 65536, n).astype(u16) for _ in columns]
+    return [np.concatenate(parts) for parts in zip(columns, near, anything, strict=True)]
+
+
+def both_halves(opcode: str, kind: str, lanes: list[np.ndarray], want: np.ndarray, note: str = "") -> None:
+    """The scalar instruction gives `want`, and the packed one gives it in each half."""
+    got = call(f"{opcode}.{kind}", *lanes, out=u16)
+    for i in np.flatnonzero(got != want)[:1]:
+        raise AssertionError(f"{opcode}.{kind} {note} of {[hex(x[i]) for x in lanes]}: {got[i]:#x}, not {want[i]:#x}")
+    pairs = [x.astype(u32) | x[::-1].astype(u32) << 16 for x in lanes]
+    packed = call(f"{opcode}.{kind}x2", *pairs, out=u32)
+    assert (packed & 0xFFFF == want).all() and (packed >> 16 == want[::-1]).all(), opcode
+
+
+def oracle(name: str, kind: str, lanes: list[np.ndarray]) -> np.ndarray:
+    columns = [values(x, kind).tolist() for x in lanes]
+    result = [exact.apply(name, FORMAT[kind], "rn", *lane) for lane in zip(*columns, strict=True)]
+    return np.array(result)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "fma"])
+def test_arithmetic_rounds_once(name: str, kind: str, rng: np.random.Generator) -> None:
+    lanes = operands(rng, kind, 3 if name == "fma" else 2)
+    want = oracle(name, kind, lanes)
+    both_halves(f"{name}.rn", kind, lanes, bits_of(want, kind))
+    if name == "fma":
+        relu = np.where(want <= 0, 0.0, want)
+        both_halves("fma.rn.relu", kind, lanes, bits_of(relu, kind))
+    else:
+        both_halves(name, kind, lanes, bits_of(want, kind))
+
+
+def test_fma_needs_more_than_a_float32_sum() -> None:
+    """(1 + 2**-10) * 1.5 lies halfway between two f16 numbers; taking away 2**-24 is lost on a float32 sum."""
+    a, b, c = (np.array([x], np.float16) for x in (1 + 2.0**-10, 1.5, -(2.0**-24)))
+    naive = (a.astype(f32) * b.astype(f32) + c.astype(f32)).astype(np.float16)
+    assert naive.view(u16)[0] == 0x3E02
+    assert call("fma.rn.f16", *(x.view(u16) for x in (a, b, c)), out=u16)[0] == 0x3E01
+
+
+def flushed(bits: np.ndarray) -> np.ndarray:
+    return np.where(bits & 0x7C00 == 0, bits & 0x8000, bits)
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "fma"])
+def test_ftz_and_sat(name: str, rng: np.random.Generator) -> None:
+    lanes = operands(rng, "f16", 3 if name == "fma" else 2)
+    want = oracle(name, "f16", [flushed(x) for x in lanes])
+    both_halves(f"{name}.rn.ftz", "f16", lanes, flushed(bits_of(want, "f16")))
+    want = oracle(name, "f16", lanes)
+    clamped = np.array([min(v, 1.0) if v > 0 else 0.0 for v in want.tolist()])
+    both_halves(f"{name}.rn.sat", "f16", lanes, bits_of(clamped, "f16"))
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_signs_of_every_pattern(kind: str) -> None:
+    both_halves("neg", kind, [ALL16], ALL16 ^ 0x8000)
+    both_halves("abs", kind, [ALL16], ALL16 & 0x7FFF)
+    if kind == "f16":
+        both_halves("neg.ftz", kind, [ALL16], flushed(ALL16) ^ 0x8000)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_extremum(name: str, kind: str, rng: np.random.Generator) -> None:
+    lanes = operands(rng, kind, 2)
+    a, b = (values(x, kind) for x in lanes)
+
+    def pick(x: float, y: float) -> float:
+        if math.isnan(x) or math.isnan(y):
+            return y if math.isnan(x) else x
+        return sorted([x, y], key=lambda v: (v, math.copysign(1, v)))[name == "max"]
+
+    def check(modifiers: str, chosen: np.ndarray) -> None:
+        both_halves(f"{name}{modifiers}", kind, lanes, bits_of(chosen, kind))
+
+    plain = np.array([pick(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)])
+    check("", plain)
+    check(".NaN", np.where(np.isnan(a) | np.isnan(b), np.nan, plain))
+    size = np.array([pick(abs(x), abs(y)) for x, y in zip(a.tolist(), b.tolist(), strict=True)])
+    check(".xorsign.abs", np.where(np.signbit(a) ^ np.signbit(b), -size, size))
+
+
+@pytest.mark.emulator  # hardware may differ by the ISA's error bound; the emulator gives the nearest number
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_approximations(kind: str) -> None:
+    sample = np.concatenate([ALL16[::13], np.array([0, 0x8000, 0x7C00, 0xFC00, 0x7F80, 0xFF80, 0x0001, 0x8001], u16)])
+
+    def nearest(function: Callable[[float], float], flush: bool = False) -> np.ndarray:
+        tiny = 2.0**-126 if flush else 0.0
+        result = [function(v if not abs(v) < tiny else 0.0) for v in values(sample, kind).tolist()]
+        result = [math.copysign(0.0, v) if abs(v) < tiny else v for v in result]
+        exactly = [FORMAT[kind].round(Fraction(v), "rn") if math.isfinite(v) and v else v for v in result]
+        return bits_of(np.array(exactly), kind)
+
+    def power(v: float) -> float:
+        return math.nan if math.isnan(v) else math.inf if v > 1000 else 0.0 if v < -1000 else 2.0**v
+
+    both_halves("tanh.approx", kind, [sample], nearest(math.tanh))
+    both_halves("ex2.approx" if kind == "f16" else "ex2.approx.ftz", kind, [sample], nearest(power, kind == "bf16"))
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    "opcode",
+    ["fma.rn.oob.f16", "fma.f16", "add.sat.bf16", "add.rz.f16", "ex2.approx.ftz.f16", "min.abs.f16", "div.rn.f16"],
+)
+def test_illegal_forms_are_refused(opcode: str) -> None:
+    one = np.ones(32, u16)
+    with pytest.raises(UnknownInstruction):
+        call(opcode, *[one] * {"fma": 3, "ex2": 1}.get(opcode[:3], 2), out=u16)
