@@ -158,32 +158,6 @@ def _update(form: _Form) -> Update:
     return exact[operation]
 
 
-def _in_thread_order(
-    memory: np.ndarray, at: np.ndarray, values: tuple[np.ndarray, ...], update: Update, ufunc: np.ufunc | None
-) -> np.ndarray:
-    """Apply update(memory[at], *values), in thread order where addresses repeat; returns the old values."""
-    order = np.argsort(at, kind="stable")
-    ordered = at[order]
-    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-    if len(starts) == len(at):
-        old = memory[at]
-        memory[at] = update(old, *values)
-        return old
-    old = np.empty(len(at), memory.dtype)
-    sizes = np.diff(np.append(starts, len(at)))
-    if ufunc is not None and len(starts) < sizes.max():  # few addresses, many threads on each
-        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
-            mine, where = order[start : start + size], ordered[start]
-            partial = ufunc.accumulate(np.append(memory[where : where + 1], values[0][mine]))
-            old[mine], memory[where] = partial[:-1], partial[-1]
-        return old
-    for rank in range(int(sizes.max())):  # the first thread of every address, then the second, ...
-        mine = order[starts[sizes > rank] + rank]
-        old[mine] = before = memory[at[mine]]
-        memory[at[mine]] = update(before, *(v[mine] for v in values))
-    return old
-
-
 # -- decoding -------------------------------------------------------------------------------------
 
 
@@ -241,10 +215,43 @@ class _Atomic:
         at = index(self.locate(self.address(sel), self.total, sel), self.unit)
         if not at.size:
             return [at.view(self.dtype)] * self.elements
-        return [
-            _in_thread_order(self.memory, at + i, tuple(v[i][sel] for v in self.values), self.update, self.ufunc)
-            for i in range(self.elements)
-        ]
+        return [self._in_thread_order(at + i, tuple(v[i][sel] for v in self.values)) for i in range(self.elements)]
+
+    def _in_thread_order(self, at: np.ndarray, values: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Apply update(memory[at], *values), in thread order where addresses repeat; returns the old values.
+
+        The memory view is no argument of this function: a debugger or pytest that prints arguments would
+        print the whole address space of the process.
+        """
+        memory, update = self.memory, self.update
+        order = np.argsort(at, kind="stable")
+        ordered = at[order]
+        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        if len(starts) == len(at):
+            old = memory[at]
+            memory[at] = update(old, *values)
+            return old
+        sizes = np.diff(np.append(starts, len(at)))
+        if self.ufunc is not None and len(starts) < sizes.max():  # few addresses, many threads on each
+            return self._accumulate(order, ordered, starts, sizes, values[0])
+        old = np.empty(len(at), self.dtype)
+        for rank in range(int(sizes.max())):  # the first thread of every address, then the second, ...
+            mine = order[starts[sizes > rank] + rank]
+            old[mine] = before = memory[at[mine]]
+            memory[at[mine]] = update(before, *(v[mine] for v in values))
+        return old
+
+    def _accumulate(
+        self, order: np.ndarray, ordered: np.ndarray, starts: np.ndarray, sizes: np.ndarray, values: np.ndarray
+    ) -> np.ndarray:
+        """The same for operations that numpy can run along an array, one address after the other."""
+        assert self.ufunc is not None
+        old = np.empty(len(order), self.dtype)
+        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+            mine, where = order[start : start + size], ordered[start]
+            partial = self.ufunc.accumulate(np.append(self.memory[where : where + 1], values[mine]), dtype=self.dtype)
+            old[mine], self.memory[where] = partial[:-1], partial[-1]
+        return old
 
 
 def _result_writers(inst: Instruction, machine: Machine, atomic: _Atomic) -> list[Callable[..., Any]]:
