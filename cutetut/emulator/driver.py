@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from . import cuda_api, cuda_torch, dlpack, live, scheduler
+from . import cuda_api, cuda_torch, dlpack, live
 from .cuda_api import CudaCallError
 from .errors import EmulatorError
 from .host_calls import HostCalls, flight
@@ -69,7 +69,6 @@ def install(dump_dir: str) -> None:
     call = executor.__call__
     _patches.set(executor, "__call__", _guard(call, lambda self, *a, **k: _bound(self.jit_module.execution_args, a, k)))
     cuda_torch.streams(_patches)
-    _patches.set(scheduler, "source_name", source_name)
     _patches.set(cutlass.testing, "benchmark", _benchmark)
     _patches.set(testing, "benchmark", _benchmark)
 
@@ -264,19 +263,6 @@ def in_host_memory(value: Any) -> bool:
         return value.device.type == "cpu" and not value.is_pinned()
     capsule = getattr(value, "_dlpack_data", None)
     return type(capsule).__name__ == "PyCapsule" and dlpack.device_type(capsule) == dlpack.CPU
-
-
-# -- names -----------------------------------------------------------------------------------------
-
-
-def source_name(file: str) -> str:
-    """How messages call a source file: `script.py`, or `Cell In[3]` for a cell of this notebook."""
-    base = os.path.basename(file)
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    name = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)
-    found = name(file) or name(base)
-    return " ".join(found) if found else base
 
 
 # -- times -----------------------------------------------------------------------------------------

@@ -433,7 +433,7 @@ def test_a_notebook_cell_counts_as_a_file(tmp_path: Path) -> None:
     with pytest.raises(nbclient.exceptions.CellExecutionError) as caught:
         nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert caught.value.ename == "OutOfBounds"
-    assert "Cell In[2]:4:  x[i] = 1.0" in caught.value.evalue
+    assert "notebook cell 2, line 4:  x[i] = 1.0" in caught.value.evalue
     assert not list(tmp_path.iterdir())
 
 
