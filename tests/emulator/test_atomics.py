@@ -13,7 +13,7 @@ from cutetut.emulator.errors import Misaligned, OutOfBounds, Uninitialized, Unkn
 from tests.emulator.harness import kernel, run
 
 N = 96
-Serial = Callable[[int, list[int]], int]
+Serial = Callable[[int, list[int], int], int]
 
 
 def signed(value: int, width: int) -> int:
@@ -24,27 +24,26 @@ def bits_of(width: int, rng: np.random.Generator, n: int) -> np.ndarray:
     return rng.integers(0, 256, n * width // 8, dtype=np.uint8).view(f"u{width // 8}")
 
 
-INTEGERS: dict[str, tuple[int, Serial]] = {}
-for _w in (32, 64):
-    _m = (1 << _w) - 1
-    INTEGERS |= {
-        f"add.u{_w}": (_w, lambda old, v, m=_m: (old + v[0]) & m),
-        f"min.u{_w}": (_w, lambda old, v: min(old, v[0])),
-        f"max.u{_w}": (_w, lambda old, v: max(old, v[0])),
-        f"min.s{_w}": (_w, lambda old, v, w=_w, m=_m: min(signed(old, w), signed(v[0], w)) & m),
-        f"max.s{_w}": (_w, lambda old, v, w=_w, m=_m: max(signed(old, w), signed(v[0], w)) & m),
-        f"and.b{_w}": (_w, lambda old, v: old & v[0]),
-        f"or.b{_w}": (_w, lambda old, v: old | v[0]),
-        f"xor.b{_w}": (_w, lambda old, v: old ^ v[0]),
-        f"exch.b{_w}": (_w, lambda old, v: v[0]),
-        f"cas.b{_w}": (_w, lambda old, v: v[1] if old == v[0] else old),
-    }
-INTEGERS |= {
-    "add.s32": (32, lambda old, v: (old + v[0]) & 0xFFFFFFFF),
-    "cas.b16": (16, lambda old, v: v[1] if old == v[0] else old),
-    "inc.u32": (32, lambda old, v: 0 if old >= v[0] else old + 1),
-    "dec.u32": (32, lambda old, v: v[0] if old == 0 or old > v[0] else old - 1),
+def wrap(value: int, width: int) -> int:
+    return value & ((1 << width) - 1)
+
+
+SERIAL: dict[str, tuple[tuple[int, ...], Serial]] = {  # widths, and (old, values, width) -> new
+    "add.u": ((32, 64), lambda old, v, w: wrap(old + v[0], w)),
+    "add.s": ((32,), lambda old, v, w: wrap(old + v[0], w)),
+    "min.u": ((32, 64), lambda old, v, w: min(old, v[0])),
+    "max.u": ((32, 64), lambda old, v, w: max(old, v[0])),
+    "min.s": ((32, 64), lambda old, v, w: wrap(min(signed(old, w), signed(v[0], w)), w)),
+    "max.s": ((32, 64), lambda old, v, w: wrap(max(signed(old, w), signed(v[0], w)), w)),
+    "and.b": ((32, 64), lambda old, v, w: old & v[0]),
+    "or.b": ((32, 64), lambda old, v, w: old | v[0]),
+    "xor.b": ((32, 64), lambda old, v, w: old ^ v[0]),
+    "exch.b": ((32, 64), lambda old, v, w: v[0]),
+    "cas.b": ((16, 32, 64), lambda old, v, w: v[1] if old == v[0] else old),
+    "inc.u": ((32,), lambda old, v, w: 0 if old >= v[0] else old + 1),
+    "dec.u": ((32,), lambda old, v, w: v[0] if old == 0 or old > v[0] else old - 1),
 }
+INTEGERS = {f"{name}{width}": (width, serial) for name, (widths, serial) in SERIAL.items() for width in widths}
 PATTERNS: dict[str, np.ndarray] = {  # which word each thread takes
     "own": np.arange(N),
     "one": np.full(N, 3),
@@ -96,7 +95,7 @@ def launch(
     return old
 
 
-def is_some_order(start: int, end: int, operations: list[tuple[list[int], int]], serial: Serial) -> bool:
+def is_some_order(start: int, end: int, operations: list[tuple[list[int], int]], serial: Serial, width: int) -> bool:
     """Whether the threads' operations (values, old value seen) fit a chain from start to end.
 
     Follows the old values: each step takes an operation that saw the present value and has not been used.  That
@@ -107,10 +106,10 @@ def is_some_order(start: int, end: int, operations: list[tuple[list[int], int]],
         choices = [o for o in left if o[1] == present]
         if not choices:
             return False
-        moving = [o for o in choices if serial(present, o[0]) == present]
+        moving = [o for o in choices if serial(present, o[0], width) == present]
         taken = moving[0] if moving else choices[0]  # what changes nothing can go first
         left.remove(taken)
-        present = serial(present, taken[0])
+        present = serial(present, taken[0], width)
     return present == end
 
 
@@ -136,12 +135,12 @@ def test_integer_operations(rng: np.random.Generator, operation: str, pattern: s
         for word in np.unique(where).tolist():
             mine = np.flatnonzero(where == word).tolist()
             seen = [([int(v[i]) for v in values], int(old[i])) for i in mine]
-            assert is_some_order(int(start[word]), int(memory[word]), seen, serial)
+            assert is_some_order(int(start[word]), int(memory[word]), seen, serial, width)
         return
     wanted, before = [int(x) for x in start], []
     for i, word in enumerate(where.tolist()):  # the emulator's order is by thread
         before.append(wanted[word])
-        wanted[word] = serial(wanted[word], [int(v[i]) for v in values])
+        wanted[word] = serial(wanted[word], [int(v[i]) for v in values], width)
     assert memory.tolist() == wanted
     assert old.tolist() == before
 
@@ -155,7 +154,7 @@ def test_red_leaves_what_atom_leaves(rng: np.random.Generator, operation: str) -
     launch(f"red{{space}}.relaxed.gpu.{op}.{kind} {{address}}, {{b}};", "global", memory, PATTERNS["few"], [value])
     wanted = [int(x) for x in start]
     for word in PATTERNS["few"].tolist():
-        wanted[word] = serial(wanted[word], [5])
+        wanted[word] = serial(wanted[word], [5], width)
     assert memory.tolist() == wanted
 
 
@@ -187,9 +186,9 @@ def test_float32_sums_flush_subnormals_in_global_memory_only() -> None:
     tiny = np.float32(2.0**-130)
     small = np.float32(1.5 * 2.0**-126)
     memory = np.zeros(N, np.float32)
-    memory[:4] = [tiny, small, -tiny, 0]
+    memory[:4] = np.array([tiny, small, -tiny, 0], np.float32)
     values = np.zeros(N, np.float32)
-    values[:4] = [tiny, -np.float32(2.0**-126), 0, tiny]
+    values[:4] = np.array([tiny, -(2.0**-126), 0, tiny], np.float32)
     for space, wanted in (
         ("global", [0, 0, -0.0, 0]),
         ("shared", [2.0**-129, 2.0**-127, -(2.0**-130), 2.0**-130]),
@@ -251,8 +250,10 @@ def test_vectors(rng: np.random.Generator, vector: str, kind: str, dtype: type, 
     elements, letter = packed * count, {"f32": "f", "f16x2": "r", "f16": "h"}[kind]
     step = elements * np.dtype(dtype).itemsize
     each, move = step // count, {2: "b16", 4: "b32"}[step // count]
-    memory, values = (rng.integers(-8, 8, (n, elements)).astype(dtype) for n in (8, N))
-    start, olds = memory.copy(), np.zeros((N, elements), dtype)
+    memory: np.ndarray = rng.integers(-8, 8, (8, elements)).astype(dtype)
+    values: np.ndarray = rng.integers(-8, 8, (N, elements)).astype(dtype)
+    olds: np.ndarray = np.zeros((N, elements), dtype)
+    start = memory.copy()
     regs = [f"%{letter}{i}" for i in range(40, 40 + count)]
     olds_in = [f"%{letter}{i}" for i in range(20, 20 + count)]
     loads = "".join(f"ld.global.{move} {r}, [%rd5+{i * each}];" for i, r in enumerate(regs))

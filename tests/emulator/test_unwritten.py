@@ -1,0 +1,136 @@
+"""Registers that nothing has written: errors where their value is used, and no false alarm."""
+
+from __future__ import annotations
+
+import cutlass
+import cutlass.cute as cute
+import numpy as np
+import pytest
+import torch
+from cutlass.cute.runtime import from_dlpack
+
+from cutetut.emulator.errors import Uninitialized
+from tests.emulator.harness import kernel, run
+
+START = "mov.u32 %r1, %tid.x; ld.param.b64 %rd1, [p0]; mad.wide.u32 %rd2, %r1, 4, %rd1; setp.lt.u32 %p1, %r1, 20;"
+STORE = "st.global.b32 [%rd2], %r2;"
+
+
+def launch(lines: str, store: str = STORE) -> np.ndarray:
+    out = np.zeros(64, np.uint32)
+    run(kernel(f"{START}\n{lines}\n{store}"), out, block=(64, 1, 1))
+    return out
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("lines", "register", "lane"),
+    [
+        ("", "%r2", 0),
+        ("mov.u32 %r2, %r3;", "%r2", 0),
+        ("mov.u32 %r4, %r3; mov.u32 %r5, %r4; add.u32 %r2, %r5, 1;", "%r2", 0),
+        ("@%p1 mov.u32 %r2, 1;", "%r2", 20),
+        ("@%p1 bra A; bra B; A: mov.u32 %r2, 1; B:", "%r2", 20),
+        ("@!%p1 mov.u32 %r3, 1; add.u32 %r2, %r3, %r3;", "%r2", 0),
+        ("mov.u32 %r2, 1; @%p1 mov.u32 %r2, %r3;", "%r2", 0),
+        ("mov.u32 %r2, 1; add.u32 %r2, %r2, %r3;", "%r2", 0),
+        ("selp.u32 %r2, %r3, 5, %p1;", "%r2", 0),
+        ("mov.u32 %r2, 1; @%p2 bra A; A:", "%p2", 0),
+        ("mov.u32 %r2, 1; @%p2 mov.u32 %r2, 2;", "%p2", 0),
+        ("setp.eq.u32 %p2, %r3, 0; mov.u32 %r2, 1; @!%p2 exit;", "%p2", 0),
+        ("and.pred %p3, %p1, %p2; mov.u32 %r2, 1; @%p3 bra A; A:", "%p3", 0),
+        ("ld.global.b32 %r2, [%rd9];", "%rd9", 0),
+        ("shfl.sync.bfly.b32 %r2, %r3, 1, 31, -1;", "%r3", 0),
+        ("mov.u32 %r2, 1; bar.sync %r3;", "%r3", 0),
+        ("mov.b64 %rd5, {%r1, %r3}; mov.b64 {%r2, %r4}, %rd5;", "%r2", 0),
+        (
+            "mov.u32 %r5, 0; L: @%p1 mov.u32 %r2, 1; add.u32 %r5, %r5, 1; setp.lt.u32 %p4, %r5, 3; @%p4 bra L;",
+            "%r2",
+            20,
+        ),
+    ],
+)
+def test_use_of_an_unwritten_value(lines: str, register: str, lane: int) -> None:
+    with pytest.raises(Uninitialized) as error:
+        launch(lines)
+    assert f"register {register} is used" in str(error.value)
+    place = error.value.place
+    assert place is not None and (place.warp, place.lane) == (0, lane)
+    assert register in place.ptx_text
+
+
+I = np.arange(64)  # noqa: E741
+LOW = I < 20
+
+
+@pytest.mark.parametrize(
+    ("lines", "store", "wanted"),
+    [
+        # written on every path, or in every lane that reads
+        ("@%p1 bra A; mov.u32 %r2, 3; bra B; A: mov.u32 %r2, 4; B:", STORE, np.where(LOW, 4, 3)),
+        ("@%p1 mov.u32 %r2, 3; @!%p1 mov.u32 %r2, 4;", STORE, np.where(LOW, 3, 4)),
+        ("@%p1 add.u32 %r2, %r1, 1;", "@%p1 " + STORE, np.where(LOW, I + 1, 0)),
+        # arithmetic on it, as long as the result goes nowhere: a predicated load, then a predicated store
+        ("@%p1 ld.global.b32 %r3, [%rd2]; add.u32 %r4, %r3, 7; mul.lo.u32 %r2, %r4, 2;", "@%p1 " + STORE, 14 * LOW),
+        ("@%p1 mov.u32 %r3, 9; selp.u32 %r2, %r3, 5, %p1;", STORE, np.where(LOW, 9, 5)),
+        ("@%p1 setp.lt.u32 %p2, %r1, 10; and.pred %p3, %p1, %p2; selp.u32 %r2, 1, 2, %p3;", STORE, 2 - (I < 10)),
+        ("@!%p1 setp.lt.u32 %p2, %r1, 30; or.pred %p3, %p2, %p1; selp.u32 %r2, 1, 2, %p3;", STORE, 2 - (I < 30)),
+        # a copy before the value is known, overwritten before it is used
+        ("mov.u32 %r2, %r3; mov.u32 %r2, 8;", STORE, np.full(64, 8)),
+        # first written in the first round of a loop
+        ("mov.u32 %r5, 0; L: setp.eq.u32 %p2, %r5, 0; @%p2 bra FIRST; add.u32 %r2, %r2, 1; bra N;"
+         " FIRST: mov.u32 %r2, 10; N: add.u32 %r5, %r5, 1; setp.lt.u32 %p3, %r5, 4; @%p3 bra L;", STORE,
+         np.full(64, 13)),
+        # results of a barrier and of an instruction that waits count as written
+        ("@%p1 bra A; A: setp.lt.u32 %p5, %r1, 99; @!%p5 bra B; bar.red.popc.u32 %r2, 0, %p1; B:", STORE,
+         np.full(64, 20)),
+    ],
+)  # fmt: skip
+def test_no_false_alarm(lines: str, store: str, wanted: np.ndarray) -> None:
+    np.testing.assert_array_equal(launch(lines, store), wanted)
+
+
+@pytest.mark.emulator
+def test_marks_do_not_survive_into_the_next_wave() -> None:
+    """A register written by the CTAs of the first wave is unwritten for those of the second."""
+    body = f"""{START} mov.u32 %r7, %ctaid.x; setp.lt.u32 %p2, %r7, 64; @%p2 mov.u32 %r2, 1; {STORE}"""
+    with pytest.raises(Uninitialized) as error:
+        run(kernel(body), np.zeros(64, np.uint32), grid=(200, 1, 1), block=(64, 1, 1))
+    assert error.value.place is not None and error.value.place.cta is not None
+    assert error.value.place.cta[0] == 64
+
+
+@cute.kernel
+def ragged_kernel(x: cute.Tensor, y: cute.Tensor, n: cutlass.Int32, wrong: cutlass.Constexpr):
+    tid, _, _ = cute.arch.thread_idx()
+    fragment = cute.make_rmem_tensor(cute.make_layout(4), cutlass.Float32)
+    for j in cutlass.range_constexpr(4):
+        if tid * 4 + j < n:
+            fragment[j] = x[tid * 4 + j]
+    result = fragment.load() * 2.0
+    fragment.store(result)
+    for j in cutlass.range_constexpr(4):
+        if tid * 4 + j < n + (1 if wrong else 0):
+            y[tid * 4 + j] = fragment[j]
+
+
+@cute.jit
+def ragged(x: cute.Tensor, y: cute.Tensor, n: cutlass.Int32, wrong: cutlass.Constexpr):
+    ragged_kernel(x, y, n, wrong).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+def test_a_fragment_that_is_loaded_and_stored_under_a_predicate(device: str) -> None:
+    x = torch.arange(128, dtype=torch.float32, device=device)
+    y = torch.zeros(128, device=device)
+    ragged(from_dlpack(x), from_dlpack(y), 101, False)
+    np.testing.assert_array_equal(y.cpu().numpy(), np.where(np.arange(128) < 101, 2 * np.arange(128), 0))
+
+
+@pytest.mark.emulator
+def test_a_predicate_that_stores_more_than_was_loaded() -> None:
+    x, y = torch.arange(128, dtype=torch.float32), torch.zeros(128)
+    with pytest.raises(Uninitialized) as error:
+        ragged(from_dlpack(x), from_dlpack(y), 101, True)
+    place = error.value.place
+    assert place is not None and (place.warp, place.lane) == (0, 25)
+    assert "y[tid * 4 + j] = fragment[j]" in place.source_text
