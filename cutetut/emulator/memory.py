@@ -128,11 +128,12 @@ class GlobalMemory:
         low, high = int(address.min()), int(address.max()) + nbytes
         found = self.recent
         if found is None or low < found.start or high > found.end:
-            found = self._locate_slow(address, nbytes, sel, store)
+            found = self.find(low)  # usually another tensor as a whole
+            if found is None or high > found.end:
+                found = self._locate_slow(address, nbytes, sel, store)
+            self.recent = found
         if store:
-            found.written = True
-            if not found.writable:
-                raise OutOfBounds(f"store to {found.label}, which is read-only", threads=threads_of(sel)[:1])
+            self._will_write(found, sel)
         check_alignment(address, nbytes, sel, "global")
         return address
 
@@ -145,12 +146,14 @@ class GlobalMemory:
             if found is None or value + nbytes > found.end:
                 raise self._out_of_bounds(value, nbytes, address, sel, store)
             if store:
-                found.written = True
-                if not found.writable:
-                    raise OutOfBounds(f"store to {found.label}, which is read-only", threads=threads_of(sel)[:1])
+                self._will_write(found, sel)
         assert found is not None
-        self.recent = found
         return found
+
+    def _will_write(self, allocation: Allocation, sel: Selection) -> None:
+        if not allocation.writable:
+            raise OutOfBounds(f"store to {allocation.label}, which is read-only", threads=threads_of(sel)[:1])
+        allocation.written = True
 
     def _out_of_bounds(self, value: int, nbytes: int, address: np.ndarray, sel: Selection, store: bool) -> OutOfBounds:
         bad = threads_of(sel)[address == value]
