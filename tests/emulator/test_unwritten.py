@@ -42,7 +42,7 @@ def launch(lines: str, store: str = STORE) -> np.ndarray:
         ("ld.global.b32 %r2, [%rd9];", "%rd9", 0),
         ("shfl.sync.bfly.b32 %r2, %r3, 1, 31, -1;", "%r3", 0),
         ("mov.u32 %r2, 1; bar.sync %r3;", "%r3", 0),
-        ("mov.b64 %rd5, {%r1, %r3}; mov.b64 {%r2, %r4}, %rd5;", "%r2", 0),
+        ("mov.b64 %rd5, {%r3, %r6}; mov.b64 {%r2, %r4}, %rd5;", "%r2", 0),
         (
             "mov.u32 %r5, 0; L: @%p1 mov.u32 %r2, 1; add.u32 %r5, %r5, 1; setp.lt.u32 %p4, %r5, 3; @%p4 bra L;",
             "%r2",
@@ -75,6 +75,8 @@ LOW = I < 20
         ("@%p1 mov.u32 %r3, 9; selp.u32 %r2, %r3, 5, %p1;", STORE, np.where(LOW, 9, 5)),
         ("@%p1 setp.lt.u32 %p2, %r1, 10; and.pred %p3, %p1, %p2; selp.u32 %r2, 1, 2, %p3;", STORE, 2 - (I < 10)),
         ("@!%p1 setp.lt.u32 %p2, %r1, 30; or.pred %p3, %p2, %p1; selp.u32 %r2, 1, 2, %p3;", STORE, 2 - (I < 30)),
+        # padding of a pair whose other part is used
+        ("mov.b64 %rd5, {%r1, %r3}; mov.b64 {%r2, %r4}, %rd5;", STORE, I),
         # a copy before the value is known, overwritten before it is used
         ("mov.u32 %r2, %r3; mov.u32 %r2, 8;", STORE, np.full(64, 8)),
         # first written in the first round of a loop
