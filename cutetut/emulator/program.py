@@ -110,7 +110,7 @@ def _decode_block(block: Block, machine: Machine, entries: list[Opcode], unwritt
             step = _nothing  # only the checks and marks of the operands
         watched = unwritten.watch(step, inst, entry)
         if not inst.opcode.startswith("wgmma"):
-            watched = _watch_wgmma(watched, inst, machine)
+            watched = _watch_wgmma(watched, inst, entry, machine)
         if watched is not _nothing or not entry.ends_block:
             watched = _guarded(watched, guard)
         watched = unwritten.check_guard(watched, inst)
@@ -134,21 +134,25 @@ def _decode(inst: Instruction, entry: Opcode, machine: Machine) -> Step:
         raise
 
 
-def _watch_wgmma(step: Step, inst: Instruction, machine: Machine) -> Step:
-    """Registers of a WGMMA: an ordinary instruction must not touch them in flight, and has touched them after."""
+def _watch_wgmma(step: Step, inst: Instruction, entry: Opcode, machine: Machine) -> Step:
+    """Registers of a WGMMA: an ordinary instruction must not touch them in flight, and what it writes needs a fence.
+
+    The ISA asks for the fence after reads too; instructions issue in order, so a WGMMA cannot overtake
+    a read, and NVIDIA's dense_gemm_fp8_2xacc.py relies on that.  Copies (mov) are the compiler's own.
+    """
     wgmma = machine.wgmma
     rows = [wgmma.rows[r.name] for r in registers_in(inst.operands) if r.name in wgmma.rows]
     if not rows:
         return step
-    copy = inst.parts[0] == "mov"
+    results = [] if inst.parts[0] == "mov" else list(registers_in(inst.operands[: entry.results]))
+    written = [wgmma.rows[r.name] for r in results if r.name in wgmma.rows]
 
     def run(sel: Selection) -> None:
         if wgmma.in_flight:
             wgmma.check_access(rows, sel)
         step(sel)
-        if not copy:
-            for row in rows:
-                wgmma.touched[row, sel] = True
+        for row in written:
+            wgmma.touched[row, sel] = True
 
     return run
 

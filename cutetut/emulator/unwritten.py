@@ -112,8 +112,15 @@ class Unwritten:
             return self._known_selection(inst)
         if inst.opcode in ("and.pred", "or.pred"):
             return self._known_logic(inst, inst.parts[0] == "or")
+        if inst.parts[0] == "mov" and isinstance(inst.operands[1], Vector):
+            return self._known_packing(inst.operands[1])
         marks = [self.marks[name] for name in reads]
         return lambda sel: np.logical_and.reduce([mark[sel] for mark in marks])
+
+    def _known_packing(self, parts: Vector) -> Callable[[Selection], np.ndarray]:
+        """mov d, {a, b}: compilers pad with registers nobody wrote and then use the other part only."""
+        marks = [self._operand_mark(part) for part in parts.items]
+        return lambda sel: np.logical_or.reduce([mark[sel] for mark in marks])
 
     def _operand_mark(self, operand: Operand) -> np.ndarray:
         """The mark of a plain operand; constants and proven registers are always written."""

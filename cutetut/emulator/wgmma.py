@@ -102,7 +102,7 @@ class Wgmma:
                         if isinstance(register, Register):
                             self.rows.setdefault(register.name, len(self.rows))
         self.busy = np.zeros((len(self.rows), machine.T), np.bool_)  # in flight
-        self.touched = np.ones((len(self.rows), machine.T), np.bool_)  # accessed since wgmma.fence
+        self.touched = np.ones((len(self.rows), machine.T), np.bool_)  # written since wgmma.fence
         self.reset()
 
     def reset(self) -> None:
@@ -259,8 +259,8 @@ def decode_mma(inst: Instruction, machine: Machine) -> Step:
         first = threads[:1]
         if machine.wgmma.touched[held[:, None], threads].any():
             raise MissingFence(
-                "registers of this WGMMA were accessed since the last wgmma.fence", threads=first,
-                hint="wgmma.fence (warpgroup_arrive) before the first WGMMA and after every other use of its registers",
+                "registers of this WGMMA were written since the last wgmma.fence", threads=first,
+                hint="wgmma.fence (warpgroup.fence) before the first WGMMA and after every other use of its registers",
             )  # fmt: skip
         operands = [_shared_operand(machine, inst, int(row[first[0]]), shape, i + a_in_registers, transpose, first)
                     for i, row in enumerate(descriptors)]  # fmt: skip
