@@ -64,6 +64,7 @@ def install(dump_dir: str) -> None:
     _patches.set(dsl.BaseDSL, "_func", _guard(dsl.BaseDSL._func, _arguments_of_direct_call))
     _patches.set(ours, "__call__", _guard(ours.__call__, lambda self, *a, **k: _bound(self.execution_args, a, k)))
     _patches.set(ours, "to", _guard(ours.to))
+    _patches.set(ours, "_load_cuda_library", _nothing_to_unload(ours._load_cuda_library))
     _patches.set(compiled, "run_compiled_program", _guard(compiled.run_compiled_program))
     _patches.set(executor, "run_compiled_program", _guard(executor.run_compiled_program))
     call = executor.__call__
@@ -71,6 +72,16 @@ def install(dump_dir: str) -> None:
     cuda_torch.streams(_patches)
     _patches.set(cutlass.testing, "benchmark", _benchmark)
     _patches.set(testing, "benchmark", _benchmark)
+
+
+def _nothing_to_unload(load: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """Load as the DSL does, but own no library: a module may be collected when real CUDA is back in place."""
+
+    def wrapped(self: Any) -> list[Any]:
+        load(self)
+        return []
+
+    return wrapped
 
 
 def uninstall() -> None:

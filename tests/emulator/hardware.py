@@ -22,7 +22,7 @@ def _call(function: Any, *arguments: Any) -> Any:
 
 
 @cache
-def _context() -> Any:
+def context() -> Any:
     """The primary context of device 0, which torch uses too."""
     _call(driver.cuInit, 0)
     device = _call(driver.cuDeviceGet, 0)
@@ -55,7 +55,7 @@ def run_on_gpu(
     `budget` has no meaning here.  What the kernel prints goes to the process's standard output, so
     the result is empty.  Raises RuntimeError with the driver's message when anything fails.
     """
-    _context()
+    context()
     module = _load(text)
     function = _call(driver.cuModuleGetFunction, module, kernel_name(text).encode())
     buffers: list[tuple[np.ndarray, Any]] = []
