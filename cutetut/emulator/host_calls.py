@@ -260,6 +260,13 @@ def reachable(params: list[bytes], arguments: dict[str, Any]) -> GlobalMemory:
     spans = [span for span, on_device in found if on_device and span.nbytes]
     for span in spans:
         memory.add(span.start, span.nbytes, span.label)
+    with live.one_search():
+        _add_pointers(memory, params, spans, host)
+    return memory
+
+
+def _add_pointers(memory: GlobalMemory, params: list[bytes], spans: list[Span], host: list[Span]) -> None:
+    """Whatever the words of the parameters point into."""
     for word in _words(params):
         if any(span.holds(word) for span in spans):
             continue
@@ -273,7 +280,6 @@ def reachable(params: list[bytes], arguments: dict[str, Any]) -> GlobalMemory:
             memory.add(*other)
             if memory.resolver is None and _may_hold_pointers(Span(*other)):
                 memory.resolver = live.find
-    return memory
 
 
 def _may_hold_pointers(span: Span) -> bool:

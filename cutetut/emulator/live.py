@@ -7,6 +7,7 @@ an error and never a crash.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import gc
@@ -25,6 +26,8 @@ on_device: Callable[[object], bool] = lambda tensor: True  # noqa: E731
 _wrappers: weakref.WeakKeyDictionary[Any, tuple[Span, bool]] = weakref.WeakKeyDictionary()
 _buffers: dict[int, ctypes.Array[ctypes.c_uint8]] = {}
 _found: list[weakref.ref[torch.Tensor]] = []  # tensors a search has found: they are usually asked for again
+_tensors: list[torch.Tensor] | None = None  # every live tensor, while `one_search` lasts
+_searching = False
 _libc = ctypes.CDLL(None)
 
 
@@ -77,6 +80,17 @@ def find(address: int) -> tuple[int, int, str] | None:
     return None
 
 
+@contextlib.contextmanager
+def one_search() -> Iterator[None]:
+    """Look through Python's objects at most once, however many addresses are asked for meanwhile."""
+    global _searching, _tensors
+    _searching = True
+    try:
+        yield
+    finally:
+        _searching, _tensors = False, None
+
+
 def _is_mapped(address: int) -> bool:
     """Whether the address is in this process's memory at all: spares a search for integers that are no address."""
     page = ctypes.c_void_p(address & ~4095)
@@ -97,14 +111,23 @@ def _search_tensor(address: int) -> torch.Tensor | None:
     """The live torch tensor whose storage holds an address, the largest view of it."""
     best: torch.Tensor | None = None
     with torch._C.DisableTorchFunction():
-        for item in gc.get_objects():
-            if issubclass(type(item), torch.Tensor) and _holds(item, address):
-                if best is None or item.numel() > best.numel():
-                    best = item
+        for item in _all_tensors():
+            if _holds(item, address) and (best is None or item.numel() > best.numel()):
+                best = item
     if best is not None:
         _found[:] = [reference for reference in _found if reference() is not None][-63:]
         _found.append(weakref.ref(best))
     return best
+
+
+def _all_tensors() -> list[torch.Tensor]:
+    global _tensors
+    found = _tensors
+    if found is None:
+        found = [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
+        if _searching:
+            _tensors = found
+    return found
 
 
 def _holds(tensor: torch.Tensor, address: int) -> bool:
