@@ -19,7 +19,7 @@ SHARED_OPTIN = 227 * 1024
 SHARED_DEFAULT = 48 * 1024
 L2_BYTES = 60 << 20
 MEMORY_BYTES = 141 * 10**9
-SMS_PER_GPC = (16, 16, 16, 16, 16, 16, 18, 18)  # a cluster never spans two GPCs
+SMS_PER_GPC = (18, 18, 18, 18, 18, 16, 16, 10)  # as one H200 answers for clusters of 1, 2, 4 and 8
 
 # by CUdevice_attribute, which cudaDeviceAttr numbers alike
 ATTRIBUTES: dict[int, int] = {
