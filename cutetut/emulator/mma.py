@@ -1,21 +1,29 @@
-"""Warp-wide matrix instructions: mma.sync, ldmatrix, stmatrix, movmatrix (PTX ISA section 9.7.14)."""
+"""Warp-wide matrix products: mma.sync and mma.sp (PTX ISA sections 9.7.14.5 and 9.7.14.6).
+
+A warp holds every matrix in registers, each lane a fixed part of it: its *fragment*.  A step
+gathers the fragments into matrices, multiplies exactly, and deals D out again.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .loadstore import address_getter
-from .memory import HOST, index, threads_of
-from .numeric import FORMATS, to_float64, to_int64
-from .ptx import Address, Operand, Vector
+from .errors import IllegalInstruction
+from .memory import threads_of
+from .numeric import FORMATS, add_rounded, to_float64
+from .ptx import Immediate, Operand, Vector
 from .registry import Selection, Step, opcode, unsupported
 
 if TYPE_CHECKING:
     from .machine import Machine
     from .ptx import Instruction
+
+Fragment = tuple[np.ndarray, np.ndarray]  # row and column of (element, lane)
+UINT = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def _items(operand: Operand) -> tuple[Operand, ...]:
@@ -23,16 +31,17 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
 
 
 @lru_cache(maxsize=32)
-def fragment_a(k: int, per: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of (element, lane) of A, 16 x k, `per` elements to a register (9.7.14.5.7 to 9.7.14.5.10)."""
-    e, lane = np.arange(16 * k // 32)[:, None], np.arange(32)[None, :]
-    row = lane // 4 + e // per % 2 * 8
-    col = lane % 4 * per + e % per + e // (2 * per) * 4 * per
+def fragment_a(m: int, k: int, per: int) -> Fragment:
+    """Row and column of (element, lane) of A, m x k, `per` elements to a register (9.7.14.5.1 to 9.7.14.5.11)."""
+    e, lane = np.arange(m * k // 32)[:, None], np.arange(32)[None, :]
+    halves = m // 8  # registers alternate between rows 0-7 and rows 8-15
+    row = lane // 4 + e // per % halves * 8
+    col = lane % 4 * per + e % per + e // (halves * per) * 4 * per
     return row + 0 * e, col + 0 * lane
 
 
 @lru_cache(maxsize=32)
-def fragment_b(k: int, per: int) -> tuple[np.ndarray, np.ndarray]:
+def fragment_b(k: int, per: int) -> Fragment:
     """Row (k) and column (n) of (element, lane) of B, k x 8."""
     e, lane = np.arange(8 * k // 32)[:, None], np.arange(32)[None, :]
     row = lane % 4 * per + e % per + e // per * 4 * per
@@ -40,168 +49,170 @@ def fragment_b(k: int, per: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @lru_cache(maxsize=4)
-def fragment_c() -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of (element, lane) of C and D, 16 x 8."""
-    e, lane = np.arange(4)[:, None], np.arange(32)[None, :]
+def fragment_c(m: int) -> Fragment:
+    """Row and column of (element, lane) of C and D, m x 8."""
+    e, lane = np.arange(m // 4)[:, None], np.arange(32)[None, :]
     return lane // 4 + e // 2 * 8 + 0 * lane, lane % 4 * 2 + e % 2
 
 
-LEGAL = {
-    ("f16", "f16"): ((8, 16), ("f16", "f32")), ("bf16", "bf16"): ((8, 16), ("f32",)),
-    ("tf32", "tf32"): ((4, 8), ("f32",)), ("s8", "s8"): ((16, 32), ("s32",)), ("u8", "u8"): ((16, 32), ("s32",)),
-    ("s8", "u8"): ((16, 32), ("s32",)), ("u8", "s8"): ((16, 32), ("s32",)),
-    ("e4m3", "e4m3"): ((32,), ("f16", "f32")), ("e5m2", "e5m2"): ((32,), ("f16", "f32")),
-    ("e4m3", "e5m2"): ((32,), ("f16", "f32")), ("e5m2", "e4m3"): ((32,), ("f16", "f32")),
+Legal = dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]]  # types of A, B -> shapes, types of D
+_INTEGER = (("m8n8k16", "m16n8k16", "m16n8k32"), ("s32",))
+_FLOAT8 = (("m16n8k16", "m16n8k32"), ("f16", "f32"))
+LEGAL: Legal = {
+    ("f16", "f16"): (("m16n8k8", "m16n8k16"), ("f16", "f32")), ("bf16", "bf16"): (("m16n8k8", "m16n8k16"), ("f32",)),
+    ("tf32", "tf32"): (("m16n8k4", "m16n8k8"), ("f32",)),
+    ("f64", "f64"): (("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16"), ("f64",)),
+    **{(a, b): _INTEGER for a in ("s8", "u8") for b in ("s8", "u8")},
+    **{(a, b): _FLOAT8 for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")},
+}  # fmt: skip
+LEGAL_SPARSE: Legal = {
+    ("f16", "f16"): (("m16n8k16", "m16n8k32"), ("f16", "f32")), ("bf16", "bf16"): (("m16n8k16", "m16n8k32"), ("f32",)),
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Form:
+    """What one mma multiplies: m x 8 x k, the types of D, A and B."""
+
+    m: int
+    k: int
+    d: str
+    a: str
+    b: str
+    saturate: bool
+
+    @classmethod
+    def of(cls, inst: Instruction, legal: Legal) -> _Form:
+        """Read the opcode; raises UnknownInstruction for a combination that does not exist or is not emulated."""
+        words = inst.parts[inst.parts.index("sync") :] if "sync" in inst.parts else ()
+        saturate = "satfinite" in words
+        rest = tuple(p for p in words if p not in ("sync", "aligned", "satfinite"))
+        if len(rest) != 7 or rest[1:3] != ("row", "col") or "aligned" not in words:
+            raise unsupported(inst, "the form is .sync.aligned.shape.row.col{.satfinite}.d.a.b.c")
+        shape, _, _, d, a, b, c = rest
+        shapes, ds = legal.get((a, b), ((), ()))
+        if shape not in shapes or d not in ds or c != d or (saturate and d != "s32"):
+            raise unsupported(inst, "not a shape and type combination that is emulated")
+        m, k = shape[1:].split("n8k")
+        return cls(int(m), int(k), d, a, b, saturate)
+
+
+class _Registers:
+    """The registers of one matrix operand, read and written as elements: (warps, elements, lanes)."""
+
+    def __init__(self, inst: Instruction, machine: Machine, operand: Operand, count: int, wide: bool) -> None:
+        items = _items(operand)
+        if len(items) != count:
+            raise unsupported(inst, f"{len(items)} registers where the fragment has {count}")
+        self.bank = machine.bank
+        self.rows = None if wide else np.array([machine.bank_row(r) for r in items], np.intp)
+        self.wide = [machine.target(r, np.uint64) for r in items] if wide else []
+
+    def read(self, threads: np.ndarray, nbytes: int) -> np.ndarray:
+        """Elements of nbytes each, the low part of a register first; threads is (warps, 32)."""
+        if self.rows is None:
+            return np.stack([row[threads] for row in self.wide], axis=1)
+        raw = np.ascontiguousarray(self.bank[self.rows[:, None, None], threads].transpose(1, 2, 0))
+        return np.ascontiguousarray(raw.view(UINT[nbytes]).transpose(0, 2, 1))
+
+    def write(self, threads: np.ndarray, elements: np.ndarray) -> None:
+        if self.rows is None:
+            for i, row in enumerate(self.wide):
+                row[threads] = elements[:, i]
+            return
+        packed = np.ascontiguousarray(elements.transpose(0, 2, 1)).view(np.uint32)
+        self.bank[self.rows[:, None, None], threads] = packed.transpose(2, 0, 1)
+
+
+class _Product:
+    """The registers of one mma and how its matrices lie in them; `k_of_a` is K / 2 where A is sparse."""
+
+    def __init__(self, inst: Instruction, machine: Machine, form: _Form, k_of_a: int) -> None:
+        self.form = form
+        self.nbytes, self.d_bytes = FORMATS[form.a].nbytes, FORMATS[form.d].nbytes
+        wide = form.a == "f64"
+        per = 1 if wide else 4 // self.nbytes
+        self.a_map, self.b_map = fragment_a(form.m, k_of_a, per), fragment_b(form.k, per)
+        self.c_map = fragment_c(form.m)
+        self.a_shape, self.b_shape = (form.m, k_of_a), (form.k, 8)
+        c_registers = len(self.c_map[0]) * self.d_bytes // (8 if wide else 4)
+        counts = (c_registers, len(self.a_map[0]) // per, len(self.b_map[0]) // per, c_registers)
+        self.d, self.a, self.b, self.c = (
+            _Registers(inst, machine, operand, count, wide)
+            for operand, count in zip(inst.operands[:4], counts, strict=True)
+        )
+
+    def matrix_a(self, threads: np.ndarray) -> np.ndarray:
+        return self._gather(self.a.read(threads, self.nbytes), self.form.a, self.a_map, self.a_shape)
+
+    def matrix_b(self, threads: np.ndarray) -> np.ndarray:
+        return self._gather(self.b.read(threads, self.nbytes), self.form.b, self.b_map, self.b_shape)
+
+    def _gather(self, elements: np.ndarray, kind: str, fragment: Fragment, shape: tuple[int, int]) -> np.ndarray:
+        matrix = np.zeros((len(elements), *shape))
+        matrix[:, fragment[0], fragment[1]] = to_float64(elements, kind)
+        return matrix
+
+    def finish(self, threads: np.ndarray, product: np.ndarray) -> None:
+        """D = product + C, dealt out to the lanes."""
+        form = self.form
+        values = {"f32": np.float32, "f16": np.float16, "f64": np.float64, "s32": np.int32}[form.d]
+        before = self.c.read(threads, self.d_bytes).view(values)
+        self.d.write(threads, add_rounded(product[:, self.c_map[0], self.c_map[1]], before, form.d, form.saturate))
+
+
 @opcode("mma.sync", unit="mma", section="9.7.14.5", joins="warp",
-        forms=".aligned.m16n8kK.row.col{.satfinite}.{f16 f32 s32}: k8 k16 f16 bf16, k4 k8 tf32, k16 k32 s8 u8, "
-              "k32 e4m3 e5m2")  # fmt: skip
+        forms=".aligned.{m8n8kK m16n8kK}.row.col{.satfinite}: k8 k16 f16 bf16, k4 k8 tf32, m8n8k16 k16 k32 s8 u8, "
+              "k16 k32 e4m3 e5m2, m8n8k4 k4 k8 k16 f64; D and C f16 f32 s32 f64")  # fmt: skip
 def decode_mma(inst: Instruction, machine: Machine) -> Step:
-    """D = A B + C for one 16 x 8 tile per warp."""
-    words = [p for p in inst.parts[2:] if p not in ("aligned", "row", "col", "satfinite")]
-    shape, d, a, b, c = words if len(words) == 5 else (*words, "", "")[:5]
-    ks, ds = LEGAL.get((a, b), ((), ()))
-    if not shape.startswith("m16n8k") or int(shape[6:]) not in ks or d not in ds or c != d or "row" not in inst.parts:
-        raise unsupported(inst, "not a legal shape and type combination")
-    k, nbytes = int(shape[6:]), FORMATS[a].nbytes
-    rows = [np.array([machine.bank_row(r) for r in _items(o)], np.intp) for o in inst.operands]
-    saturate = "satfinite" in inst.parts
+    """D = A B + C for one m x 8 tile per warp."""
+    form = _Form.of(inst, LEGAL)
+    product = _Product(inst, machine, form, form.k)
 
     def step(sel: Selection) -> None:
         threads = threads_of(sel).reshape(-1, 32)
-        left = _gather(machine, rows[1], threads, a, fragment_a(k, 4 // nbytes), (16, k))
-        right = _gather(machine, rows[2], threads, b, fragment_b(k, 4 // nbytes), (k, 8))
-        product = left @ right
-        row, col = fragment_c()
-        _store_d(machine, rows[0], rows[3], threads, product[:, row, col], d, saturate)
+        product.finish(threads, product.matrix_a(threads) @ product.matrix_b(threads))
 
     return step
 
 
-def _elements(machine: Machine, rows: np.ndarray, threads: np.ndarray, nbytes: int) -> np.ndarray:
-    """Raw elements of registers: (warps, elements, lanes), the low part of a register first."""
-    raw = np.ascontiguousarray(machine.bank[rows[:, None, None], threads].transpose(1, 2, 0))  # warps, lanes, registers
-    return raw.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[nbytes]).transpose(0, 2, 1)
-
-
-def _gather(
-    machine: Machine, rows: np.ndarray, threads: np.ndarray, kind: str,
-    fragment: tuple[np.ndarray, np.ndarray], shape: tuple[int, int],
-) -> np.ndarray:  # fmt: skip
-    elements = _elements(machine, rows, threads, FORMATS[kind].nbytes)
-    integer = kind in ("s8", "u8")
-    matrix = np.zeros((len(threads), *shape), np.int64 if integer else np.float64)
-    matrix[:, fragment[0], fragment[1]] = to_int64(elements, kind) if integer else to_float64(elements, kind)
-    return matrix
-
-
-def _store_d(
-    machine: Machine, to: np.ndarray, old: np.ndarray, threads: np.ndarray, product: np.ndarray, d: str, saturate: bool
-) -> None:
-    """Add C and round once; the hardware leaves order and rounding open."""
-    bank = machine.bank
-    kind = {"f32": np.float32, "s32": np.int32, "f16": np.float16}[d]
-    before = _elements(machine, old, threads, 2 if d == "f16" else 4)
-    total = product + np.ascontiguousarray(before).view(kind).astype(product.dtype)
-    if d == "s32":
-        if saturate:
-            total = np.clip(total, -(1 << 31), (1 << 31) - 1)
-        total = (total & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
-    bits = np.ascontiguousarray(total.astype(kind).transpose(0, 2, 1)).view(np.uint32)  # warps, lanes, registers
-    bank[to[:, None, None], threads] = bits.transpose(2, 0, 1)
-
-
-@opcode("ldmatrix", unit="mma", section="9.7.14.5.15", joins="warp",
-        forms=".sync.aligned.m8n8.{x1 x2 x4}{.trans}.shared.b16")  # fmt: skip
-def decode_ldmatrix(inst: Instruction, machine: Machine) -> Step:
-    """Load 8 x 8 matrices of 16-bit elements: lane i names row i, lane l receives two elements of row l / 4."""
-    count, transpose = _matrix_form(inst)
-    rows = np.array([machine.bank_row(r) for r in _items(inst.operands[0])], np.intp)
-    where = inst.operands[1]
-    if len(rows) != count or not isinstance(where, Address):
-        raise unsupported(inst, f"{count} registers and an [address] are needed")
-    address = address_getter(machine, where)
+@opcode("mma.sp", "mma.sp::ordered_metadata", unit="mma", section="9.7.14.6", joins="warp",
+        forms=".sync.aligned.m16n8kK.row.col: k16 k32 f16 bf16, selector 0-3 or 0-1")  # fmt: skip
+def decode_sparse_mma(inst: Instruction, machine: Machine) -> Step:
+    """D = A B + C where A keeps two of every four elements of a row, and metadata says which two."""
+    form = _Form.of(inst, LEGAL_SPARSE)
+    product = _Product(inst, machine, form, form.k // 2)
+    metadata = machine.source(inst.operands[4], np.uint32)
+    threads_per_group = form.k // 16  # lanes of each four that hold metadata
+    selector = inst.operands[5]
+    if not isinstance(selector, Immediate) or not 0 <= int(selector.value) < 4 // threads_per_group:
+        raise unsupported(inst, "the sparsity selector must be a constant in its range")
+    lanes = (np.arange(8)[:, None] * 4 + int(selector.value) * threads_per_group + np.arange(threads_per_group)).ravel()
 
     def step(sel: Selection) -> None:
         threads = threads_of(sel).reshape(-1, 32)
-        naming = threads[:, : 8 * count]
-        host = _row_hosts(machine, address, naming, False).reshape(len(threads), count, 8)
-        at = index(host[..., None] + 2 * np.arange(8), 2)
-        matrices = HOST[2][at]  # warps, matrix, row, column
-        if transpose:
-            matrices = matrices.swapaxes(2, 3)
-        pairs = np.ascontiguousarray(matrices).view(np.uint32).reshape(len(threads), count, 32)
-        machine.bank[rows[:, None, None], threads] = pairs.transpose(1, 0, 2)
+        place = sparse_columns(metadata[threads][:, lanes], form.k)
+        if (place[..., 0::2] >= place[..., 1::2]).any():
+            raise IllegalInstruction(
+                "the metadata of a sparse mma must name two different elements of each four, the lower one first",
+                threads=threads[:1, 0],
+            )
+        dense = np.zeros((len(threads), form.m, form.k))
+        np.put_along_axis(dense, place, product.matrix_a(threads), axis=2)
+        product.finish(threads, dense @ product.matrix_b(threads))
 
     return step
 
 
-@opcode("stmatrix", unit="mma", section="9.7.14.5.16", joins="warp", results=0,
-        forms=".sync.aligned.m8n8.{x1 x2 x4}{.trans}.shared.b16")  # fmt: skip
-def decode_stmatrix(inst: Instruction, machine: Machine) -> Step:
-    """The opposite of ldmatrix."""
-    count, transpose = _matrix_form(inst)
-    rows = np.array([machine.bank_row(r) for r in _items(inst.operands[1])], np.intp)
-    where = inst.operands[0]
-    if len(rows) != count or not isinstance(where, Address):
-        raise unsupported(inst, f"{count} registers and an [address] are needed")
-    address = address_getter(machine, where)
+def sparse_columns(metadata: np.ndarray, k: int) -> np.ndarray:
+    """Column in the dense A of every kept element: (warps, 16, k / 2), from (warps, 8 or 16) metadata words.
 
-    def step(sel: Selection) -> None:
-        machine.shared.storing = inst.index
-        threads = threads_of(sel).reshape(-1, 32)
-        naming = threads[:, : 8 * count]
-        host = _row_hosts(machine, address, naming, True).reshape(len(threads), count, 8)
-        pairs = np.ascontiguousarray(machine.bank[rows[:, None, None], threads].transpose(1, 0, 2))
-        matrices = pairs.view(np.uint16).reshape(len(threads), count, 8, 8)
-        if transpose:
-            matrices = matrices.swapaxes(2, 3)
-        HOST[2][index(host[..., None] + 2 * np.arange(8), 2)] = matrices
-
-    return step
-
-
-def _matrix_form(inst: Instruction) -> tuple[int, bool]:
-    known = {
-        "ldmatrix",
-        "stmatrix",
-        "sync",
-        "aligned",
-        "m8n8",
-        "x1",
-        "x2",
-        "x4",
-        "trans",
-        "shared",
-        "shared::cta",
-        "b16",
-    }
-    for part in inst.parts:
-        if part not in known:
-            raise unsupported(inst, f"modifier .{part}")
-    count = next((int(p[1]) for p in inst.parts if p in ("x1", "x2", "x4")), 0)
-    if not count:
-        raise unsupported(inst)
-    return count, "trans" in inst.parts
-
-
-def _row_hosts(machine: Machine, address, naming: np.ndarray, store: bool) -> np.ndarray:  # type: ignore[no-untyped-def]
-    flat = naming.ravel()
-    return machine.shared.locate(address(flat), 16, flat, store)
-
-
-@opcode("movmatrix", unit="mma", section="9.7.14.5.17", forms=".sync.aligned.m8n8.trans.b16", joins="warp")
-def decode_movmatrix(inst: Instruction, machine: Machine) -> Step:
-    """Transpose an 8 x 8 matrix of 16-bit elements across the lanes of a warp."""
-    if inst.parts[1:] != ("sync", "aligned", "m8n8", "trans", "b16"):
-        raise unsupported(inst)
-    d, a = (machine.bank_row(o) for o in inst.operands)
-
-    def step(sel: Selection) -> None:
-        threads = threads_of(sel).reshape(-1, 32)
-        matrix = np.ascontiguousarray(machine.bank[a, threads]).view(np.uint16).reshape(-1, 8, 8)
-        machine.bank[d, threads] = np.ascontiguousarray(matrix.swapaxes(1, 2)).view(np.uint32).reshape(-1, 32)
-
-    return step
+    A word holds 16 columns of row g in its low half and of row g + 8 in its high half, two bits for each
+    kept element; with k = 32 the second word of a group goes on at column 16 (section 9.7.14.6.2).
+    """
+    words = metadata.reshape(len(metadata), 8, k // 16)
+    kept = np.arange(8)
+    low, high = (words[..., None] >> (16 * half + 2 * kept).astype(np.uint32) & 3 for half in (0, 1))
+    base = np.arange(k // 16)[:, None] * 16 + kept // 2 * 4
+    rows = np.concatenate([low + base, high + base], axis=1)  # (warps, 16, k / 16, 8)
+    return rows.reshape(len(metadata), 16, k // 2).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The element formats of the matrix units, as exact float64 or int64 values."""
+"""The element formats of the matrix units, as exact float64 values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Format:
 
 FORMATS = {
     "f16": Format(2), "bf16": Format(2), "tf32": Format(4), "f32": Format(4), "e4m3": Format(1, 4, 3),
-    "e5m2": Format(1, 5, 2), "s8": Format(1), "u8": Format(1), "f64": Format(8),
+    "e5m2": Format(1, 5, 2), "s8": Format(1), "u8": Format(1), "s32": Format(4), "f64": Format(8),
 }  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def _fp8_values(name: str) -> np.ndarray:
 
 
 def to_float64(raw: np.ndarray, name: str) -> np.ndarray:
-    """Bits of a float format (unsigned integers of its width) as float64."""
+    """Bits of a format (unsigned integers of its width) as float64, which holds the integer formats exactly too."""
     if name == "f16":
         return raw.view(np.float16).astype(np.float64)
     if name == "bf16":
@@ -54,9 +54,26 @@ def to_float64(raw: np.ndarray, name: str) -> np.ndarray:
         return raw.view(np.float32).astype(np.float64)
     if name == "f64":
         return raw.view(np.float64)
+    if name in ("s8", "u8"):
+        return (raw.view(np.int8) if name == "s8" else raw).astype(np.float64)
     return _fp8_values(name)[raw]
 
 
-def to_int64(raw: np.ndarray, name: str) -> np.ndarray:
-    """Bits of s8 or u8 as int64."""
-    return raw.view(np.int8).astype(np.int64) if name == "s8" else raw.astype(np.int64)
+_RESULTS: dict[str, tuple[type, type]] = {
+    "f16": (np.float16, np.uint16), "f32": (np.float32, np.uint32), "f64": (np.float64, np.uint64),
+}  # fmt: skip
+
+
+def add_rounded(product: np.ndarray, c: np.ndarray, d: str, saturate: bool = False) -> np.ndarray:
+    """product + c in the type of D, as D's bits: float sums are rounded once, integer sums wrap or saturate.
+
+    product is float64 and exact for integers; c holds the values of C (float32, float16, float64 or int32).
+    The hardware leaves the order and the rounding of the inner sums open (PTX ISA section 9.7.14.5.14).
+    """
+    if d in _RESULTS:
+        values, bits = _RESULTS[d]
+        return (product + c).astype(values).view(bits)
+    total = product.astype(np.int64) + c.astype(np.int64)
+    if saturate:
+        total = np.clip(total, -(1 << 31), (1 << 31) - 1)
+    return (total & 0xFFFFFFFF).astype(np.uint32)

@@ -24,6 +24,7 @@ from .tensormap import SWIZZLE_BYTES, TensorMap, decode
 
 if TYPE_CHECKING:
     from .machine import Machine
+    from .mbarrier import Mbarrier
     from .ptx import Instruction
 
 CHUNK = 16  # bytes: the unit that swizzling moves
@@ -142,8 +143,13 @@ def decode_tensor_copy(inst: Instruction, machine: Machine) -> Step:
     return _decode_load(inst, machine)
 
 
-@opcode("cp.reduce.async.bulk.tensor", unit="tma", section="9.7.9.27.2", results=0,
-        forms=".1d-.5d.global.shared::cta.{add min max inc dec and or xor}.tile.bulk_group{.L2::cache_hint}")  # fmt: skip
+@opcode(
+    "cp.reduce.async.bulk.tensor",
+    unit="tma",
+    section="9.7.9.27.2",
+    results=0,
+    forms=".1d-.5d.global.shared::cta.{add min max inc dec and or xor}.tile.bulk_group{.L2::cache_hint}",
+)
 def decode_tensor_reduce(inst: Instruction, machine: Machine) -> Step:
     """Combine one box of shared memory into a tensor."""
     _check_words(inst, tuple(REDUCTIONS))
@@ -194,16 +200,18 @@ def _issue_load(
     for rank in _ranks(machine, thread, mask):
         target = shared if rank is None else machine.shared.in_cta(shared, rank)
         signal = barrier if rank is None else machine.shared.in_cta(barrier, rank)
-        host = machine.shared.claim(target, tensor.box_bytes, thread)
-        bar = machine.mbarriers.at(machine.shared.host_of(signal, thread), thread)
+        host = machine.shared.claim(target, tensor.box_bytes, thread, inst.index, tensor.swizzle)
+        bar = machine.mbarriers.signalled(machine.shared.host_of(signal, thread, inst=inst.index), thread)
         what = f"the TMA load of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
-        run = _load_runner(machine, tensor, coordinates, host, bar)
+        run = _load_runner(machine, tensor, coordinates, host, bar, int(machine.cta_of[thread]))
         machine.pending.issue(
-            Operation(what, inst, thread, run, barrier=bar, writes=((host, host + tensor.box_bytes),))
+            Operation(what, inst, thread, run, bar, ((host, host + tensor.box_bytes),), nbytes=tensor.box_bytes)
         )
 
 
-def _load_runner(machine: Machine, tensor: TensorMap, coordinates: list[int], host: int, bar) -> Callable[[], None]:  # type: ignore[no-untyped-def]
+def _load_runner(
+    machine: Machine, tensor: TensorMap, coordinates: list[int], host: int, bar: Mbarrier, cta: int
+) -> Callable[[], None]:
     def run() -> None:
         window = machine.shared.window_address(host)
         box = locate_box(tensor, coordinates, window)
@@ -216,7 +224,7 @@ def _load_runner(machine: Machine, tensor: TensorMap, coordinates: list[int], ho
             values &= np.uint32(0xFFFFE000)
         unit[index(box.shared_offset - window + host, tensor.nbytes)] = values
         machine.shared.mark_written(host, tensor.box_bytes)
-        machine.mbarriers.complete_bytes(bar, tensor.box_bytes)
+        machine.mbarriers.complete_bytes(bar, tensor.box_bytes, cta)
 
     return run
 

@@ -9,6 +9,7 @@ from . import (  # noqa: F401
     control,
     cp_async,
     loadstore,
+    matrix_moves,
     mbarrier,
     mma,
     tma,

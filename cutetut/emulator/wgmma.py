@@ -15,7 +15,7 @@ import numpy as np
 
 from .errors import IllegalInstruction, InFlight, MissingFence
 from .memory import HOST, SHARED_BASE, index, threads_of
-from .numeric import FORMATS, to_float64, to_int64
+from .numeric import FORMATS, add_rounded, to_float64
 from .pending import Operation
 from .ptx import Immediate, Operand, Register, Vector
 from .registry import Selection, Step, opcode, unsupported
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from .ptx import Instruction
 
 WARPGROUP = 128
+NEVER = -1  # no wgmma.fence yet
 SWIZZLE_CHUNKS = {0: 1, 1: 8, 2: 4, 3: 2}  # descriptor code -> 16-byte chunks per row of the pattern
+FENCE = "wgmma.fence (warpgroup.fence) before the first WGMMA and after every other use of its registers"
 TMA_CODE = {0: 0, 1: 3, 2: 2, 3: 1}  # the tensor map counts the other way
 
 
@@ -102,12 +104,13 @@ class Wgmma:
                         if isinstance(register, Register):
                             self.rows.setdefault(register.name, len(self.rows))
         self.busy = np.zeros((len(self.rows), machine.T), np.bool_)  # in flight
-        self.touched = np.ones((len(self.rows), machine.T), np.bool_)  # written since wgmma.fence
+        # since wgmma.fence: 0, or 1 + the instruction that wrote the register, or -1 before the first fence
+        self.touched = np.full((len(self.rows), machine.T), NEVER, np.int32)
         self.reset()
 
     def reset(self) -> None:
         self.busy[:] = False
-        self.touched[:] = True
+        self.touched[:] = NEVER
         self.open: dict[int, list[Operation]] = {}
         self.groups: dict[int, list[list[Operation]]] = {}
         self.last: dict[int, Operation] = {}
@@ -123,20 +126,50 @@ class Wgmma:
             )
         return list(threads.reshape(-1, WARPGROUP))
 
-    def check_access(self, rows: list[int], sel: Selection) -> None:
+    def check_access(self, rows: list[int], sel: Selection, verb: str) -> None:
         """An ordinary instruction touches registers: none of them may be in flight."""
         for row in rows:
             busy = self.busy[row, sel]
             if busy.any():
-                thread = int(threads_of(sel)[busy][0])
-                name = next(n for n, r in self.rows.items() if r == row)
-                op = next(o for o, mine, threads in self.in_flight if row in mine and thread in threads)
-                error = InFlight(
-                    f"register {name} belongs to a WGMMA that has not completed", threads=np.array([thread]),
-                    hint="wgmma.wait_group before the registers are read or written",
-                )  # fmt: skip
-                error.notes.append(self.machine.scheduler.describe(op.inst, op.thread, "the WGMMA was issued here"))
-                raise error
+                raise self._still_busy(row, int(threads_of(sel)[busy][0]), verb)
+
+    def _still_busy(self, row: int, thread: int, verb: str) -> InFlight:
+        name = next(n for n, r in self.rows.items() if r == row)
+        op = next(o for o, mine, threads in self.in_flight if row in mine and thread in threads)
+        group = thread - thread % WARPGROUP
+        open_groups = len(self.groups.get(group, []))
+        if op in self.open.get(group, []):
+            hint = "warpgroup.commit_group, then wait_group: this WGMMA is in no group yet, so no wait includes it"
+        else:
+            hint = (f"warpgroup.wait_group(0) before the accumulators are used; {open_groups} committed groups of this "
+                    "warpgroup are still under way")  # fmt: skip
+        error = InFlight(
+            f"register {name} is {verb} while {op.what} is still under way and owns it", threads=np.array([thread]),
+            hint=hint,
+        )  # fmt: skip
+        error.notes.append(self.machine.scheduler.describe(op.inst, op.thread, "the WGMMA was issued here"))
+        return error
+
+    def check_fenced(self, held: np.ndarray, threads: np.ndarray) -> None:
+        """A WGMMA starts: its registers have not been written since the last wgmma.fence."""
+        touched = self.touched[held[:, None], threads]
+        if not touched.any():
+            return
+        writer = int(touched[touched != 0][0])
+        first = threads[:1]
+        if writer == NEVER:
+            raise MissingFence(
+                "a WGMMA without any wgmma.fence before it: its registers may still be on their way", threads=first,
+                hint=FENCE,
+            )  # fmt: skip
+        column = np.flatnonzero((touched == writer).any(axis=0))[0]
+        error = MissingFence(
+            "registers of this WGMMA were written since the last wgmma.fence", threads=threads[column : column + 1],
+            hint=FENCE,
+        )  # fmt: skip
+        inst = self.machine.kernel.body[writer - 1]
+        error.notes.append(self.machine.scheduler.describe(inst, int(threads[column]), "they were written here"))
+        raise error
 
     def issue(self, operation: Operation, registers: np.ndarray, threads: np.ndarray) -> None:
         """Start a WGMMA of one warpgroup; it follows the warpgroup's previous one."""
@@ -171,7 +204,7 @@ def decode_fence(inst: Instruction, machine: Machine) -> Step:
     following = machine.block_after(inst)
 
     def step(sel: Selection) -> int:
-        machine.wgmma.touched[:, sel] = False
+        machine.wgmma.touched[:, sel] = 0
         return following
 
     return step
@@ -257,11 +290,7 @@ def decode_mma(inst: Instruction, machine: Machine) -> Step:
 
     def issue(threads: np.ndarray) -> None:
         first = threads[:1]
-        if machine.wgmma.touched[held[:, None], threads].any():
-            raise MissingFence(
-                "registers of this WGMMA were written since the last wgmma.fence", threads=first,
-                hint="wgmma.fence (warpgroup.fence) before the first WGMMA and after every other use of its registers",
-            )  # fmt: skip
+        machine.wgmma.check_fenced(held, threads)
         operands = [_shared_operand(machine, inst, int(row[first[0]]), shape, i + a_in_registers, transpose, first)
                     for i, row in enumerate(descriptors)]  # fmt: skip
         reads = tuple(span for operand in operands for span in operand.spans)
@@ -312,7 +341,7 @@ class _SharedOperand:
     def read(self) -> np.ndarray:
         nbytes = FORMATS[self.format].nbytes
         raw = HOST[nbytes][index(self.host, nbytes)]
-        return to_int64(raw, self.format) if self.format in ("s8", "u8") else to_float64(raw, self.format)
+        return to_float64(raw, self.format)
 
 
 def _shared_operand(
@@ -340,7 +369,9 @@ def _shared_operand(
         )  # fmt: skip
     host = address + int(machine.shared.base[first[0]])
     chunks = np.unique(host >> 4) << 4
-    machine.shared.check_async_read(chunks, int(first[0]), f"operand {'AB'[which]} of the WGMMA reads")
+    name = "AB"[which]
+    at = machine.shared.check_async_read(chunks, int(first[0]), f"operand {name} of the WGMMA reads", WARPGROUP)
+    machine.shared.visible.check_swizzle(at, mode, int(first[0]), name)
     return _SharedOperand(host, kind, _spans(chunks))
 
 
@@ -359,8 +390,8 @@ def _a_from_registers(machine: Machine, rows: np.ndarray, threads: np.ndarray, s
     unit = {1: np.uint8, 2: np.uint16, 4: np.uint32}[nbytes]
     elements = np.ascontiguousarray(raw.T).view(unit).T  # (elements, threads), low part first
     row, col = a_register_map(shape.k, per_register)
-    matrix = np.zeros((64, shape.k), np.int64 if shape.d == "s32" else np.float64)
-    matrix[row, col] = to_int64(elements, shape.a) if shape.d == "s32" else to_float64(elements, shape.a)
+    matrix = np.zeros((64, shape.k))
+    matrix[row, col] = to_float64(elements, shape.a)
     return matrix
 
 
@@ -374,19 +405,9 @@ def _accumulate(
 ) -> None:
     """D = product + D, rounded once to D's type; the hardware leaves order and rounding open (section 9.7.15.5)."""
     row, col = accumulator_map(shape.n)
-    mine = product[row, col]  # (values, threads)
-    bank = machine.bank
-    if shape.d == "f32":
-        old = bank[rows[:, None], threads].view(np.float32)
-        bank[rows[:, None], threads] = (mine + old if keep else mine).astype(np.float32).view(np.uint32)
-        return
-    if shape.d == "s32":
-        old = bank[rows[:, None], threads].view(np.int32).astype(np.int64)
-        total = mine + old if keep else mine
-        if shape.saturate:
-            total = np.clip(total, -(1 << 31), (1 << 31) - 1)
-        bank[rows[:, None], threads] = (total & 0xFFFFFFFF).astype(np.uint32)
-        return
-    packed = np.ascontiguousarray(bank[rows[:, None], threads].T).view(np.float16).T
-    total = (mine + packed if keep else mine).astype(np.float16)
-    bank[rows[:, None], threads] = np.ascontiguousarray(total.T).view(np.uint32).T
+    values: type = {"f32": np.float32, "f16": np.float16, "s32": np.int32}[shape.d]
+    raw = machine.bank[rows[:, None], threads]  # (registers, threads)
+    packed = shape.d == "f16"  # two values to a register, the even one in its low half
+    old = (np.ascontiguousarray(raw.T).view(values).T if packed else raw.view(values)) if keep else np.zeros(1, values)
+    bits = add_rounded(product[row, col], old, shape.d, shape.saturate)
+    machine.bank[rows[:, None], threads] = np.ascontiguousarray(bits.T).view(np.uint32).T if packed else bits
