@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -227,19 +228,22 @@ def test_fragments_are_those_that_cute_prints(op: str, k: int, per: int) -> None
         kinds = {1: (), 2: (cutlass.Float16, cutlass.Float32), 4: (cutlass.Float8E4M3FN, cutlass.Float32)}[per]
         return cute.make_tiled_mma(make(*kinds, (16, 8, k)))
 
+    def tv_layout(name: str) -> cute.Layout:
+        return getattr(atom(), f"tv_layout_{name}_tiled")
+
     for name, rows, (row, col) in (
         ("A", 16, fragment_a(16, k, per)),
         ("B", 8, fragment_b(k, per)[::-1]),
         ("C", 16, fragment_c(16)),
     ):
-        printed = layouts.offsets(lambda name=name: getattr(atom(), f"tv_layout_{name}_tiled"))
+        printed = layouts.offsets(partial(tv_layout, name))
         np.testing.assert_array_equal(printed, (row + col * rows).T, err_msg=name)
 
 
 # -- ldmatrix, stmatrix, movmatrix ----------------------------------------------------------------
 
-COPY_IN = """mov.u32 %r127, %tid.x; ld.param.b64 %rd1, [p0]; mad.wide.u32 %rd2, %r127, 64, %rd1; shl.b32 %r126, %r127, 6;
-mov.u32 %r125, smem; add.u32 %r126, %r126, %r125;"""
+COPY_IN = """mov.u32 %r127, %tid.x; ld.param.b64 %rd1, [p0]; mad.wide.u32 %rd2, %r127, 64, %rd1;
+shl.b32 %r126, %r127, 6; mov.u32 %r125, smem; add.u32 %r126, %r126, %r125;"""
 SMEM = ".shared .align 128 .b8 smem[2048];"
 
 
@@ -252,8 +256,11 @@ def move_text(instruction: str, count: int, load: bool) -> str:
             f"ld.global.v4.b32 {{%r20, %r21, %r22, %r23}}, [%rd2+{j}];",
             f"st.shared.v4.b32 [%r126+{j}], {{%r20, %r21, %r22, %r23}};",
         ]
-    lines += ["bar.sync 0;", "ld.param.b64 %rd3, [p1]; mad.wide.u32 %rd4, %r127, 4, %rd3; ld.global.b32 %r30, [%rd4];",
-              "add.u32 %r30, %r30, %r125; ld.param.b64 %rd5, [p2];", f"mad.wide.u32 %rd6, %r127, {4 * count}, %rd5;"]  # fmt: skip
+    lines += [
+        "bar.sync 0;",
+        "ld.param.b64 %rd3, [p1]; mad.wide.u32 %rd4, %r127, 4, %rd3; ld.global.b32 %r30, [%rd4];",
+        f"add.u32 %r30, %r30, %r125; ld.param.b64 %rd5, [p2]; mad.wide.u32 %rd6, %r127, {4 * count}, %rd5;",
+    ]
     vector = "{" + ", ".join(names) + "}"
     if load:
         lines += [f"{instruction} {vector}, [%r30];"]

@@ -1,0 +1,423 @@
+"""Warpgroup matrix products against float64, with operands laid out by the canonical layouts of the PTX ISA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from cutetut.emulator.errors import IllegalInstruction, MissingFence, UnknownInstruction
+from tests.emulator.canonical import Operand, compact
+from tests.emulator.fragments import A_MAPS, BYTES, UINT, from_bits, to_bits
+from tests.emulator.harness import kernel, run
+
+# -- one warpgroup --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Form:
+    """wgmma.mma_async.m64nNkK.d.a.b and its immediate operands."""
+
+    n: int
+    d: str
+    a: str
+    b: str
+    negate_a: int = 1
+    negate_b: int = 1
+    satfinite: bool = False
+
+    @property
+    def k(self) -> int:
+        return 32 // BYTES[self.a]
+
+    @property
+    def registers(self) -> int:
+        return self.n // 2 * BYTES[self.d] // 4
+
+    def opcode(self) -> str:
+        more = ".satfinite" if self.satfinite else ""
+        return f"wgmma.mma_async.sync.aligned.m64n{self.n}k{self.k}.{self.d}.{self.a}.{self.b}{more}"
+
+    def __str__(self) -> str:
+        return f"{self.d}.{self.a}.{self.b}"
+
+
+PRODUCTS = [
+    *(Form(8, d, "f16", "f16") for d in ("f16", "f32")), Form(8, "f32", "bf16", "bf16"), Form(8, "f32", "tf32", "tf32"),
+    *(Form(8, d, a, b) for d in ("f16", "f32") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")),
+    *(Form(8, "s32", a, b) for a in ("s8", "u8") for b in ("s8", "u8")),
+]  # fmt: skip
+
+
+def legal_n(form: Form) -> Iterator[int]:
+    for n in range(8, 257, 8):
+        if form.d != "s32" or n in (8, 16, 24) or n % 16 == 0:
+            yield n
+
+
+def d_places(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of d[i] of every thread: (128, n / 2); the figure of section 9.7.15.5.1.1."""
+    rows = np.array(
+        [[t // 32 * 16 + t % 32 // 4 + (8 if i % 4 >= 2 else 0) for i in range(n // 2)] for t in range(128)]
+    )
+    cols = np.array([[i // 4 * 8 + t % 4 * 2 + i % 2 for i in range(n // 2)] for t in range(128)])
+    return rows, cols
+
+
+def a_fragments(matrix: np.ndarray, kind: str) -> np.ndarray:
+    """A in registers: warp w holds rows 16 w to 16 w + 15 as the mma.m16n8k fragment; (128, 4) registers."""
+    place = A_MAPS[f"{'tf32' if kind == 'tf32' else 8 * BYTES[kind]} m16n8k{matrix.shape[1]}"]
+    fragments = []
+    for thread in range(128):
+        g, t = thread % 32 // 4, thread % 4
+        at = [place(i, g, t) for i in range(matrix.shape[1] // 2)]
+        fragments.append([matrix[thread // 32 * 16 + row, col] for row, col in at])
+    return to_bits(np.array(fragments), kind).view(np.uint32)
+
+
+def wgmma_text(form: Form, words: int, from_registers: bool, steps: int, major: tuple[int, int], scale_d: str) -> str:
+    """Copy an image to shared memory, then D = A B + D in `steps` instructions.
+
+    p0: the image; p1: (A descriptor, B descriptor, A start, B start) of each step; p2: D; p3: A in registers.
+    """
+    count = form.registers
+    d = "{" + ", ".join(f"%d{i}" for i in range(count)) + "}"
+    lines = [
+        f".reg .b32 %d<{count}>; .reg .b32 %a<{4 * steps}>;",
+        "mov.u32 %r0, %tid.x; mov.u32 %r1, dyn; ld.param.b64 %rd0, [p0]; mov.u32 %r2, %r0;",
+        f"COPY: setp.ge.u32 %p1, %r2, {words}; @%p1 bra COPIED; mad.wide.u32 %rd1, %r2, 16, %rd0;",
+        "ld.global.v4.b32 {%r4, %r5, %r6, %r7}, [%rd1]; shl.b32 %r3, %r2, 4; add.u32 %r3, %r3, %r1;",
+        "st.shared.v4.b32 [%r3], {%r4, %r5, %r6, %r7}; add.u32 %r2, %r2, 128; bra COPY;",
+        "COPIED: fence.proxy.async.shared::cta; bar.sync 0;",
+        f"ld.param.b64 %rd2, [p2]; mad.wide.u32 %rd2, %r0, {4 * count}, %rd2; ld.param.b64 %rd3, [p1];",
+        f"ld.param.b64 %rd4, [p3]; mad.wide.u32 %rd4, %r0, {16 * steps}, %rd4;",
+    ]
+    lines += [f"ld.global.b32 %d{i}, [%rd2+{4 * i}];" for i in range(count)]
+    if from_registers:
+        lines += [f"ld.global.b32 %a{i}, [%rd4+{4 * i}];" for i in range(4 * steps)]
+    for step in range(steps):
+        for which in (0, 1):
+            lines += [
+                f"ld.global.b64 %rd{10 + 2 * step + which}, [%rd3+{32 * step + 8 * which}];",
+                f"ld.global.b32 %r10, [%rd3+{32 * step + 16 + 8 * which}]; add.u32 %r10, %r10, %r1;",
+                "shr.u32 %r10, %r10, 4; cvt.u64.u32 %rd6, %r10;",
+                f"or.b64 %rd{10 + 2 * step + which}, %rd{10 + 2 * step + which}, %rd6;",
+            ]
+    flags = [] if form.d == "s32" else [form.negate_a, form.negate_b]
+    if BYTES[form.a] == 2:
+        flags += [major[1]] if from_registers else list(major)
+    lines += [f"setp.ne.b32 %p2, {scale_d}, 0;", "wgmma.fence.sync.aligned;"]
+    for step in range(steps):
+        a = "{" + ", ".join(f"%a{4 * step + i}" for i in range(4)) + "}" if from_registers else f"%rd{10 + 2 * step}"
+        rest = "".join(f", {f}" for f in flags)
+        lines.append(f"{form.opcode()} {d}, {a}, %rd{11 + 2 * step}, {'%p2' if step == 0 else '%p3'}{rest};")
+    lines += ["wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"]
+    lines += [f"st.global.b32 [%rd2+{4 * i}], %d{i};" for i in range(count)]
+    lines.insert(0, "setp.eq.b32 %p3, 0, 0;")
+    text = kernel("\n".join(lines), 4, header=".extern .shared .align 1024 .b8 dyn[];")
+    return text.replace(") {\n", ")\n.maxntid 128, 1, 1 {\n", 1)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction of a chain: where its operands lie; A is None where it comes from registers."""
+
+    a: Operand | None
+    b: Operand
+
+
+def multiply(
+    form: Form, steps: list[Step], a: list[np.ndarray], b: list[np.ndarray], d: np.ndarray, scale_d: str = "1",
+    image: np.ndarray | None = None,
+) -> np.ndarray:  # fmt: skip
+    """D after all steps: a[i] is 64 x k, b[i] is n x k; operands are placed in the image (bytes) here."""
+    operands = [o for step in steps for o in (step.a, step.b) if o is not None]
+    if image is None:
+        image = np.full(-(-max(o.end for o in operands) // 16) * 16, 0xEE, np.uint8)
+    table = np.zeros((len(steps), 4), np.uint64)
+    for step, left, right, row in zip(steps, a, b, table, strict=True):
+        if step.a is not None:
+            step.a.place(image, left, form.a)
+            row[0], row[2] = step.a.descriptor, step.a.start
+        step.b.place(image, right, form.b)
+        row[1], row[3] = step.b.descriptor, step.b.start
+    from_registers = steps[0].a is None
+    fragments = np.zeros((128, 4 * len(steps)), np.uint32)
+    if from_registers:
+        fragments = np.concatenate([a_fragments(x, form.a) for x in a], axis=1)
+    places = d_places(form.n)
+    registers = np.ascontiguousarray(to_bits(d[places], form.d)).view(np.uint32)
+    first = steps[0]
+    major = (int(first.a is not None and first.a.mn_major), int(first.b.mn_major))
+    text = wgmma_text(form, len(image) // 16, from_registers, len(steps), major, scale_d)
+    run(text, image, table, registers, np.ascontiguousarray(fragments), block=(128, 1, 1), dynamic_smem=len(image))
+    found = np.full((64, form.n), np.nan)
+    found[places] = from_bits(registers.view(UINT[BYTES[form.d]]), form.d)
+    return found
+
+
+def integers(rng: np.random.Generator, form: Form) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    a = rng.integers(0 if form.a == "u8" else -4, 5, (64, form.k)).astype(float)
+    b = rng.integers(0 if form.b == "u8" else -4, 5, (form.n, form.k)).astype(float)
+    return a, b, rng.integers(-64, 65, (64, form.n)).astype(float)
+
+
+def behind(first: Operand, second: Operand) -> Operand:
+    """The second operand moved behind the first, to the next 1 KiB boundary."""
+    return replace(second, start=-(-first.end // 1024) * 1024)
+
+
+def simple(form: Form, in_registers: bool, swizzle: int = 128) -> Step:
+    """K-major operands one behind the other."""
+    a = compact(64, form.k, BYTES[form.a], False, swizzle)
+    b = compact(form.n, form.k, BYTES[form.b], False, swizzle)
+    return Step(None, b) if in_registers else Step(a, behind(a, b))
+
+
+# -- tests ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["shared", "registers"])
+@pytest.mark.parametrize("form", PRODUCTS, ids=str)
+def test_every_n(rng: np.random.Generator, form: Form, source: str) -> None:
+    for n in legal_n(form):
+        this = replace(form, n=n)
+        a, b, d = integers(rng, this)
+        got = multiply(this, [simple(this, source == "registers")], [a], [b], d)
+        np.testing.assert_array_equal(got, a @ b.T + d, err_msg=f"N = {n}")
+
+
+F16, BF16, TF32 = Form(64, "f32", "f16", "f16"), Form(64, "f32", "bf16", "bf16"), Form(64, "f32", "tf32", "tf32")
+
+
+@pytest.mark.parametrize("order", ["k first", "mn first", "padded"])
+@pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
+@pytest.mark.parametrize(("a_mn", "b_mn"), [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("n", [8, 24, 64, 136, 256])
+def test_canonical_layouts_of_16_bit_types(
+    rng: np.random.Generator, n: int, a_mn: bool, b_mn: bool, swizzle: int, order: str
+) -> None:
+    form = replace(BF16 if n == 24 else F16, n=n)
+    operands = []
+    for rows, mn in ((64, a_mn), (n, b_mn)):
+        operand = compact(rows, 16, 2, mn, swizzle, "mn first" if order == "mn first" else "k first")
+        if order == "padded":  # the strides carry their own gaps, a multiple of the pattern's size
+            operand = replace(operand, leading=operand.leading + 1024 * (2 if mn else 0),
+                              stride=operand.stride + 1024 * (1 if swizzle else 3))  # fmt: skip
+        operands.append(operand)
+    a, b, d = integers(rng, form)
+    got = multiply(form, [Step(operands[0], behind(*operands))], [a], [b], d)
+    np.testing.assert_array_equal(got, a @ b.T + d)
+
+
+@pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
+@pytest.mark.parametrize("form", [f for f in PRODUCTS if BYTES[f.a] != 2 and f.d != "f16" and f.a == f.b], ids=str)
+def test_canonical_layouts_of_other_types(rng: np.random.Generator, form: Form, swizzle: int) -> None:
+    form = replace(form, n=48)
+    a, b, d = integers(rng, form)
+    got = multiply(form, [simple(form, False, swizzle)], [a], [b], d)
+    np.testing.assert_array_equal(got, a @ b.T + d)
+
+
+def test_the_two_operands_may_have_different_swizzles(rng: np.random.Generator) -> None:
+    a, b, d = integers(rng, F16)
+    first, second = compact(64, 16, 2, True, 32), compact(64, 16, 2, False, 64)
+    np.testing.assert_array_equal(multiply(F16, [Step(first, behind(first, second))], [a], [b], d), a @ b.T + d)
+
+
+@pytest.mark.parametrize("swizzle", [32, 64, 128])
+@pytest.mark.parametrize("form", [F16, TF32, Form(64, "s32", "s8", "s8"), Form(64, "f32", "e4m3", "e5m2")], ids=str)
+def test_steps_along_k_move_the_start_address_inside_the_swizzle(
+    rng: np.random.Generator, form: Form, swizzle: int
+) -> None:
+    """A K-major tile as wide as the swizzle: each instruction starts 32 bytes further, base offset 0."""
+    count, nbytes = swizzle // 32, BYTES[form.a]
+    whole_a = compact(64, swizzle // nbytes, nbytes, False, swizzle)
+    whole_b = behind(whole_a, compact(64, swizzle // nbytes, nbytes, False, swizzle))
+    a, b = (rng.integers(0, 5, (64, swizzle // nbytes)).astype(float) for _ in range(2))
+    d = rng.integers(-64, 65, (64, 64)).astype(float)
+    image = np.zeros(-(-whole_b.end // 16) * 16, np.uint8)
+    whole_a.place(image, a, form.a)
+    whole_b.place(image, b, form.b)
+    got = chain_over(form, image, [(whole_a, whole_b, 32 * i) for i in range(count)], d)
+    np.testing.assert_array_equal(got, a @ b.T + d)
+
+
+def chain_over(form: Form, image: np.ndarray, steps: list[tuple[Operand, Operand, int]], d: np.ndarray) -> np.ndarray:
+    """Run a chain on an image that already holds the tiles; each step moves both start addresses."""
+    table = np.array([[a.descriptor, b.descriptor, a.start + more, b.start + more] for a, b, more in steps], np.uint64)
+    places = d_places(form.n)
+    registers = np.ascontiguousarray(to_bits(d[places], form.d)).view(np.uint32)
+    text = wgmma_text(form, len(image) // 16, False, len(steps), (0, 0), "1")
+    run(text, image, table, registers, np.zeros((128, 4 * len(steps)), np.uint32), block=(128, 1, 1),
+        dynamic_smem=len(image))  # fmt: skip
+    found = np.full((64, form.n), np.nan)
+    found[places] = from_bits(registers.view(UINT[BYTES[form.d]]), form.d)
+    return found
+
+
+@pytest.mark.parametrize(("swizzle", "shift"), [(128, s) for s in range(1, 8)] + [(64, 1), (64, 2), (64, 3), (32, 1)])
+def test_base_offset_of_a_pattern_off_its_boundary(rng: np.random.Generator, swizzle: int, shift: int) -> None:
+    """The pattern starts `shift` rows of 128 bytes behind its boundary; the swizzle counts from its start."""
+    form = replace(F16, n=32)
+    a, b, d = integers(rng, form)
+    left = compact(64, 16, 2, False, swizzle)
+    right = behind(left, compact(32, 16, 2, False, swizzle))
+    right = replace(right, start=right.start + 128 * shift, base_offset=shift)
+    np.testing.assert_array_equal(multiply(form, [Step(left, right)], [a], [b], d), a @ b.T + d)
+
+
+@pytest.mark.parametrize("source", ["shared", "registers"])
+@pytest.mark.parametrize(("negate_a", "negate_b"), [(1, -1), (-1, 1), (-1, -1)])
+@pytest.mark.parametrize("form", [f for f in PRODUCTS if f.d == "f32" and f.a == f.b], ids=str)
+def test_negation(rng: np.random.Generator, form: Form, negate_a: int, negate_b: int, source: str) -> None:
+    form = replace(form, n=16, negate_a=negate_a, negate_b=negate_b)
+    a, b, d = integers(rng, form)
+    got = multiply(form, [simple(form, source == "registers")], [a], [b], d)
+    np.testing.assert_array_equal(got, negate_a * negate_b * (a @ b.T) + d)
+
+
+@pytest.mark.parametrize("form", [f for f in PRODUCTS if f.a == f.b], ids=str)
+def test_scale_d_is_a_predicate(rng: np.random.Generator, form: Form) -> None:
+    form = replace(form, n=16)
+    a, b, d = integers(rng, form)
+    got = multiply(form, [simple(form, False)], [a], [b], d * np.nan if form.d != "s32" else d, scale_d="0")
+    np.testing.assert_array_equal(got, a @ b.T)
+
+
+@pytest.mark.parametrize("source", ["shared", "registers"])
+@pytest.mark.parametrize("form", [f for f in PRODUCTS if f.a == f.b], ids=str)
+def test_a_chain_accumulates_in_order_of_issue(rng: np.random.Generator, form: Form, source: str) -> None:
+    form = replace(form, n=32)
+    steps: list[Step] = []
+    for _ in range(4):
+        step = simple(form, source == "registers")
+        if steps:
+            start = -(-steps[-1].b.end // 1024) * 1024
+            moved = replace(step.a, start=start) if step.a is not None else None
+            step = Step(moved, replace(step.b, start=start) if moved is None else behind(moved, step.b))
+        steps.append(step)
+    data = [integers(rng, form) for _ in steps]
+    a, b, d = [x[0] for x in data], [x[1] for x in data], data[0][2]
+    got = multiply(form, steps, a, b, d, scale_d="0")
+    np.testing.assert_array_equal(got, sum(x @ y.T for x, y in zip(a, b, strict=True)))
+
+
+@pytest.mark.parametrize("satfinite", [False, True])
+@pytest.mark.parametrize("form", [f for f in PRODUCTS if f.d == "s32"], ids=str)
+def test_integers_over_the_whole_range(rng: np.random.Generator, form: Form, satfinite: bool) -> None:
+    form, span = replace(form, n=16, satfinite=satfinite), {"s8": (-128, 128), "u8": (0, 256)}
+    a = rng.integers(*span[form.a], (64, 32)).astype(float)
+    b = rng.integers(*span[form.b], (16, 32)).astype(float)
+    d = rng.integers(-(1 << 31), 1 << 31, (64, 16)).astype(float)
+    exact = (a @ b.T + d).astype(np.int64)
+    wrapped = (exact & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+    wanted = np.clip(exact, -(1 << 31), (1 << 31) - 1) if satfinite else wrapped
+    np.testing.assert_array_equal(multiply(form, [simple(form, False)], [a], [b], d), wanted)
+
+
+ERROR = {"f32": 2.0**-20, "f16": 2.0**-9}  # of sum |a b| + |d|
+ERROR_FLOAT8 = 2.0**-11  # 8-bit formats accumulate in about 14 bits on Hopper
+
+
+@pytest.mark.parametrize("form", [f for f in PRODUCTS if f.d != "s32"], ids=str)
+def test_fractions_stay_within_the_bound(rng: np.random.Generator, form: Form) -> None:
+    form = replace(form, n=64)
+    a, b, d = (from_bits(to_bits(rng.normal(size=s), t), t) for s, t in
+               (((64, form.k), form.a), ((64, form.k), form.b), ((64, 64), form.d)))  # fmt: skip
+    left, right = a, b
+    if form.a == "tf32":
+        left, right = (
+            (x.astype(np.float32).view(np.uint32) & 0xFFFFE000).view(np.float32).astype(float) for x in (a, b)
+        )
+    size = np.abs(left) @ np.abs(right).T + np.abs(d)
+    bound = ERROR[form.d] if BYTES[form.a] > 1 else max(ERROR[form.d], ERROR_FLOAT8)
+    error = np.abs(multiply(form, [simple(form, False)], [a], [b], d) - (left @ right.T + d))
+    assert (error <= bound * size).all(), (error / size).max()
+
+
+# -- against CuTe ---------------------------------------------------------------------------------
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("n", [8, 64, 256])
+def test_registers_are_those_that_cute_prints(n: int) -> None:
+    import cutlass
+    import cutlass.cute as cute
+
+    from cutetut import layouts
+    from cutetut.emulator.wgmma import a_register_map, accumulator_map
+
+    def atom() -> cute.TiledMma:
+        group = cute.nvgpu.warpgroup
+        major = cute.nvgpu.OperandMajorMode.K
+        op = group.MmaF16BF16Op(
+            cutlass.Float16, cutlass.Float32, (64, n, 16), group.OperandSource.RMEM, major, major
+        )  # fmt: skip
+        return cute.make_tiled_mma(op)
+
+    row, col = accumulator_map(n)
+    np.testing.assert_array_equal(layouts.offsets(lambda: atom().tv_layout_C_tiled), (row + 64 * col).T)
+    row, col = a_register_map(16, 2)
+    np.testing.assert_array_equal(layouts.offsets(lambda: atom().tv_layout_A_tiled), (row + 64 * col).T)
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("opcode", "flags"),
+    [("m64n12k16.f32.f16.f16", ", 1, 1, 0, 0"), ("m64n264k16.f32.f16.f16", ", 1, 1, 0, 0"),
+     ("m64n8k8.f32.f16.f16", ", 1, 1, 0, 0"), ("m64n8k16.f16.bf16.bf16", ", 1, 1, 0, 0"),
+     ("m64n8k16.f32.f16.bf16", ", 1, 1, 0, 0"), ("m64n8k16.f32.f16.f16", ", 1, 1"),
+     ("m64n8k8.f32.tf32.tf32", ", 1, 1, 1, 1"),
+     ("m64n8k16.f32.f16.f16", ", 2, 1, 0, 0"), ("m64n40k32.s32.s8.s8", ""), ("m64n8k32.s32.s8.e4m3", ""),
+     ("m64n8k16.f32.f16.f16.satfinite", ", 1, 1, 0, 0"), ("m64n8k256.s32.b1.b1.and.popc", ""),
+     ("m128n8k16.f32.f16.f16", ", 1, 1, 0, 0")],
+)  # fmt: skip
+def test_other_forms_raise_by_name(opcode: str, flags: str) -> None:
+    text = f"wgmma.mma_async.sync.aligned.{opcode} {{%r0, %r1, %r2, %r3}}, %rd0, %rd1, %p1{flags};"
+    with pytest.raises(UnknownInstruction, match=opcode.replace(".", r"\.")):
+        run(kernel(text), np.zeros(1), block=(128, 1, 1))
+
+
+@pytest.mark.emulator
+def test_sparse_wgmma_raises_by_name() -> None:
+    text = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%r0, %r1, %r2, %r3}, %rd0, %rd1, %r4, 0, %p1, 1, 1;"
+    with pytest.raises(UnknownInstruction, match=r"wgmma\.mma_async\.sp"):
+        run(kernel(text), np.zeros(1), block=(128, 1, 1))
+
+
+@pytest.mark.emulator
+def test_an_operand_outside_shared_memory_is_an_error(rng: np.random.Generator) -> None:
+    form = replace(F16, n=8)
+    step = simple(form, True)
+    a, b, d = integers(rng, form)
+    image = np.zeros(1024, np.uint8)  # the descriptor reaches further
+    outside = Step(None, replace(step.b, start=1024 - 64))
+    with pytest.raises(
+        IllegalInstruction, match=r"operand B reaches from shared offset \d+ to \d+; the CTA has 1024 bytes"
+    ):
+        multiply_unplaced(form, outside, a, d, image)
+
+
+def multiply_unplaced(form: Form, step: Step, a: np.ndarray, d: np.ndarray, image: np.ndarray) -> None:
+    """Run one instruction whose B is not placed in the image."""
+    table = np.array([[0, step.b.descriptor, 0, step.b.start]], np.uint64)
+    registers = to_bits(d[d_places(form.n)], form.d).view(np.uint32)
+    text = wgmma_text(form, len(image) // 16, True, 1, (0, 0), "1")
+    run(text, image, table, registers, a_fragments(a, form.a), block=(128, 1, 1), dynamic_smem=len(image))
+
+
+@pytest.mark.emulator
+def test_the_fence_is_needed_before_the_first(rng: np.random.Generator) -> None:
+    form = replace(F16, n=8)
+    step = simple(form, True)
+    text = wgmma_text(form, 64, True, 1, (0, 0), "1").replace("wgmma.fence.sync.aligned;", "")
+    table = np.array([[0, step.b.descriptor, 0, 0]], np.uint64)
+    with pytest.raises(MissingFence, match=r"wgmma\.fence"):
+        run(text, np.zeros(1024, np.uint8), table, np.zeros((128, 4), np.uint32), np.zeros((128, 4), np.uint32),
+            block=(128, 1, 1), dynamic_smem=1024)  # fmt: skip
