@@ -20,15 +20,14 @@ ALL_THREADS = 0  # the count of a barrier without one: every warp of the CTA tha
 
 
 @dataclass
-class _Barrier:
+class NamedBarrier:
     """Arrivals of the current phase, in threads; a warp always counts as 32 of them."""
 
     expected: int
     arrived: int = 0
-    waiting: list[np.ndarray] = field(default_factory=list)
-    votes: list[np.ndarray] = field(default_factory=list)
+    waiting: list[tuple[Instruction, np.ndarray]] = field(default_factory=list)  # threads asleep here,
+    passing: list[tuple[Instruction, np.ndarray]] = field(default_factory=list)  # and those that went on
     on_release: Step | None = None
-    instruction: Instruction | None = None
 
 
 class Barriers:
@@ -36,7 +35,7 @@ class Barriers:
 
     def __init__(self, machine: Machine, scheduler: Scheduler) -> None:
         self.machine, self.scheduler = machine, scheduler
-        self.pending: dict[tuple[int, int], _Barrier] = {}
+        self.pending: dict[tuple[int, int], NamedBarrier] = {}
         self.votes = np.zeros(machine.T, np.bool_)
 
     def reset(self) -> None:
@@ -85,41 +84,44 @@ class Barriers:
                 f"barrier {number} with a count of {expected}: the count is in threads and must be a multiple of 32",
                 threads=mine[:1],
             )
-        barrier = self.pending.setdefault((cta, number), _Barrier(expected))
+        barrier = self.pending.setdefault((cta, number), NamedBarrier(expected))
         if barrier.expected != expected:
-            raise IllegalInstruction(
+            error = IllegalInstruction(
                 f"barrier {number} is used with a count of {expected} while a phase with a count of "
                 f"{barrier.expected} is pending",
                 threads=mine[:1],
                 hint="every bar.sync and bar.arrive of one phase must name the same number of threads",
             )
+            before, threads = (barrier.waiting + barrier.passing)[0]
+            self.scheduler.note(error, before, int(threads[0]), "the pending phase was begun here")
+            raise error
         barrier.arrived += 32 * len(np.unique(self.machine.warp_of[mine]))
-        barrier.instruction = inst
         barrier.on_release = on_release or barrier.on_release
-        if wait:
-            barrier.waiting.append(mine)
+        (barrier.waiting if wait else barrier.passing).append((inst, mine))
         self._complete(cta, number)
 
     def _complete(self, cta: int, number: int) -> None:
         barrier = self.pending[cta, number]
-        expected = barrier.expected or self._live_threads(cta)
+        expected = barrier.expected or self.live_threads(cta)
         if barrier.arrived < expected:
             return
         if barrier.arrived > expected:
             raise IllegalInstruction(
                 f"barrier {number}: {barrier.arrived} threads arrived at a phase that expects {expected}",
-                threads=barrier.waiting[-1][:1] if barrier.waiting else None,
+                threads=barrier.waiting[-1][1][:1] if barrier.waiting else None,
+                hint="number_of_threads of the barrier, and how many warps use it",
             )
         del self.pending[cta, number]
         if barrier.waiting:
-            threads = np.concatenate(barrier.waiting)
+            threads = np.concatenate([t for _, t in barrier.waiting])
             self.machine.shared.met(threads)
             self.machine.pending.events += 1
             self.scheduler.wake(threads)
             if barrier.on_release is not None:
                 barrier.on_release(threads)
 
-    def _live_threads(self, cta: int) -> int:
+    def live_threads(self, cta: int) -> int:
+        """32 for every warp of a CTA that has not exited: what a barrier without a count expects."""
         m = self.machine
         live = (m.cta_of == cta) & (self.scheduler.status != 3)
         return 32 * len(np.unique(m.warp_of[live]))
@@ -130,22 +132,6 @@ class Barriers:
             barrier = self.pending[cta, number]
             if barrier.expected == ALL_THREADS and barrier.waiting:
                 self._complete(cta, number)
-
-    def describe_waiting(self) -> list[str]:
-        """One line per warp and barrier, for the deadlock report."""
-        lines = []
-        for (cta, number), barrier in sorted(self.pending.items()):
-            if not barrier.waiting:
-                continue
-            threads = np.concatenate(barrier.waiting)
-            expected = barrier.expected or self._live_threads(cta)
-            place = self.scheduler.place(barrier.instruction, int(threads[0]))
-            warps = sorted({int(self.machine.in_cta[t]) // 32 for t in threads.tolist()})
-            lines.append(
-                f"  CTA {place.cta}, warps {warps} wait at barrier {number}: {barrier.arrived} of {expected} "
-                f"threads have arrived ({place.source or 'PTX line ' + str(place.ptx_line)})"
-            )
-        return lines
 
 
 def _operands(inst: Instruction, machine: Machine, first: int) -> tuple[np.ndarray, np.ndarray]:
@@ -236,7 +222,7 @@ def decode_bar_warp_sync(inst: Instruction, machine: Machine) -> Step:
     following = machine.block_after(inst)
 
     def step(sel: Selection) -> int:
-        machine.shared.met(sel)
+        machine.shared.visible.meet_warp(sel)
         return following
 
     return step

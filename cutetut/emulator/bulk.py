@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from .tma import REDUCTIONS, combine
 
 if TYPE_CHECKING:
     from .machine import Machine
+    from .mbarrier import Mbarrier
     from .ptx import Instruction
 
 
@@ -120,19 +122,26 @@ def decode_bulk_copy(inst: Instruction, machine: Machine) -> Step:
                 machine.memory.locate(ends, 16, np.array([thread, thread]), False)
             else:
                 origin = machine.shared.async_source(origin, count, thread)
-            host = machine.shared.claim(target, count, thread)
-            bar = machine.mbarriers.at(machine.shared.host_of(int(barrier(one)[0]), thread), thread)
-
-            def run(host: int = host, origin: int = origin, count: int = count, bar=bar) -> None:  # type: ignore[no-untyped-def]
-                lanes = np.arange(count // 8, dtype=np.int64) * 8
-                HOST[8][index(host + lanes, 8)] = HOST[8][index(origin + lanes, 8)]
-                machine.shared.mark_written(host, count)
-                machine.mbarriers.complete_bytes(bar, count)
-
+            host = machine.shared.claim(target, count, thread, inst.index)
+            signal = machine.shared.host_of(int(barrier(one)[0]), thread, inst=inst.index)
+            bar = machine.mbarriers.signalled(signal, thread)
+            reads = () if from_global else ((origin, origin + count),)
+            run = _copy_runner(machine, host, origin, count, bar, int(machine.cta_of[thread]))
             what = f"the bulk copy of {count} bytes"
-            machine.pending.issue(Operation(what, inst, thread, run, barrier=bar, writes=((host, host + count),)))
+            writes = ((host, host + count),)
+            machine.pending.issue(Operation(what, inst, thread, run, bar, writes, reads, nbytes=count))
 
     return step
+
+
+def _copy_runner(machine: Machine, host: int, origin: int, count: int, bar: Mbarrier, cta: int) -> Callable[[], None]:
+    def run() -> None:
+        lanes = np.arange(count // 8, dtype=np.int64) * 8
+        HOST[8][index(host + lanes, 8)] = HOST[8][index(origin + lanes, 8)]
+        machine.shared.mark_written(host, count)
+        machine.mbarriers.complete_bytes(bar, count, cta)
+
+    return run
 
 
 def _bulk_store(machine, inst, get_to, get_from, nbytes, reduction):  # type: ignore[no-untyped-def]

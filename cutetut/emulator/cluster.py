@@ -1,4 +1,4 @@
-"""Clusters and launch control: cluster barriers, addresses of other CTAs, register budgets, dependent grids."""
+"""Clusters and launch control: cluster barriers, addresses of other CTAs, dependent grids."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import numpy as np
 
 from .errors import IllegalInstruction
 from .memory import SHARED_WINDOW, threads_of
-from .ptx import Immediate
-from .registry import Selection, Step, opcode, unsupported
+from .registry import Selection, Step, opcode
 from .shared import RANK_SHIFT
 
 if TYPE_CHECKING:
@@ -54,20 +53,8 @@ class ClusterBarriers:
             self.passed |= mine & ~self.waiting
             self.arrived[mine] = False
             self.waiting[mine] = False
-            self.machine.shared.synced[sleepers] = self.machine.now()
+            self.machine.shared.visible.meet_cluster(sleepers)
             scheduler.wake(np.flatnonzero(sleepers))
-
-    def describe_waiting(self) -> list[str]:
-        lines = []
-        for cluster in np.unique(self.cluster_of[self.waiting]).tolist():
-            mine = (self.cluster_of == cluster) & (self.machine.scheduler.status != 3)
-            missing = sorted({int(c) for c in self.machine.cta_of[mine & ~self.arrived]})
-            place = self.machine.scheduler.place(self.inst, int(np.flatnonzero(mine & self.waiting)[0]))
-            ctas = [tuple(int(v) for v in self.machine.cta_ids[c]) for c in missing]
-            lines.append(
-                f"  cluster of CTA {place.cta}: waits at barrier.cluster; threads of CTAs {ctas} have not arrived"
-            )
-        return lines
 
 
 @opcode("barrier.cluster.arrive", unit="cluster", forms="{.release .relaxed}{.aligned}", section="9.7.13.3", results=0,
@@ -90,7 +77,7 @@ def decode_cluster_wait(inst: Instruction, machine: Machine) -> Step:
             raise IllegalInstruction("barrier.cluster.wait without an arrive", threads=threads[:1])
         done = barriers.passed[threads]
         barriers.passed[threads[done]] = False
-        machine.shared.met(threads[done])
+        machine.shared.visible.meet_cluster(threads[done])
         if done.all():
             return following
         machine.scheduler.resume(sel, following)
@@ -127,41 +114,6 @@ def decode_getctarank(inst: Instruction, machine: Machine) -> Step:
     dtype = np.uint64 if inst.parts[-1] == "u64" else np.uint32
     d, a = machine.target(inst.operands[0], np.uint32), machine.source(inst.operands[1], dtype)
     return lambda sel: d.__setitem__(sel, a[sel] >> dtype(RANK_SHIFT) & dtype(0xFF))
-
-
-@opcode("setmaxnreg", unit="cluster", forms=".inc .dec .sync.aligned.u32 N", section="9.7.19.5", results=0,
-        joins="warpgroup")  # fmt: skip
-def decode_setmaxnreg(inst: Instruction, machine: Machine) -> Step:
-    """Give registers back to the CTA's pool, or take more."""
-    if not isinstance(inst.operands[0], Immediate):
-        raise unsupported(inst, "the count must be a constant")
-    count = int(inst.operands[0].value)
-    if not 24 <= count <= 256 or count % 8:
-        raise IllegalInstruction(f"setmaxnreg {count}: the count must be a multiple of 8 from 24 to 256")
-    return lambda sel: machine.register_pool.set(sel, count, inst)
-
-
-class RegisterPool:
-    """Registers of a CTA: what each warp holds must fit what the launch gave it (PTX ISA section 9.7.19.5)."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.reset()
-
-    def reset(self) -> None:
-        self.held = np.zeros(self.machine.T // 32, np.int64)  # 0: as launched
-
-    def set(self, sel: Selection, count: int, inst: Instruction) -> None:
-        warps = np.unique(self.machine.warp_of[sel])
-        decreases = "dec" in inst.parts
-        before = self.held[warps]
-        wrong = (before < count) if decreases else (before > count)
-        if (wrong & (before > 0)).any():
-            raise IllegalInstruction(
-                f"setmaxnreg.{'dec' if decreases else 'inc'} to {count} registers from {int(before.max())}",
-                threads=threads_of(sel)[:1],
-            )
-        self.held[warps] = count
 
 
 @opcode("griddepcontrol", unit="cluster", forms=".wait .launch_dependents", section="9.7.13.14", results=0)

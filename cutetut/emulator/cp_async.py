@@ -127,9 +127,9 @@ def decode_arrive(inst: Instruction, machine: Machine) -> Step:
 
     def step(sel: Selection) -> None:
         threads = threads_of(sel)
-        hosts = machine.shared.locate_barrier(address(threads), threads, False)
+        hosts = machine.shared.locate_barrier(address(threads), threads, False, inst.index)
         for thread, host in zip(threads.tolist(), hosts.tolist(), strict=True):
-            barrier = machine.mbarriers.at(host, thread)
+            barrier = machine.mbarriers.at(host, np.array([thread]))
             if not counts:
                 barrier.pending += 1
             before = machine.copies.all_of(thread)
@@ -137,7 +137,7 @@ def decode_arrive(inst: Instruction, machine: Machine) -> Step:
             def run(barrier=barrier, thread=thread, before=before) -> None:  # type: ignore[no-untyped-def]
                 for earlier in before:
                     machine.pending.complete(earlier)
-                machine.mbarriers.arrive(barrier, 1, thread)
+                machine.mbarriers.arrive(barrier, 1, inst, np.array([thread]))
 
             machine.pending.issue(Operation("the arrival that follows cp.async", inst, thread, run))
 

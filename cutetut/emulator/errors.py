@@ -119,7 +119,7 @@ class Trap(EmulatorError):
 
 
 class AsyncMismatch(EmulatorError):
-    """What an asynchronous copy brings is not what its barrier was told to expect."""
+    """Two sides of an asynchronous operation disagree: bytes brought and bytes expected, or swizzles."""
 
 
 class InFlight(EmulatorError):
@@ -132,3 +132,13 @@ class MissingFence(EmulatorError):
     """The async proxy would read shared memory that ordinary stores wrote without a proxy fence."""
 
     hint = "fence.proxy.async in the writing threads, then a barrier, then the TMA store or WGMMA"
+
+
+class MissingBarrier(EmulatorError):
+    """Threads use the same memory one after the other, and nothing makes the second wait for the first."""
+
+    hint = "a barrier that both sides pass between the two uses"
+
+
+class EmulatorWarning(UserWarning):
+    """The kernel gives the right result and does not do what its author meant."""

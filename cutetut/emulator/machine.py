@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 import numpy as np
 
 from .bulk import BulkGroups
-from .cluster import ClusterBarriers, RegisterPool
+from .cluster import ClusterBarriers
 from .cp_async import CopyGroups
 from .errors import EmulatorError, LaunchError, UnknownInstruction
 from .mbarrier import Mbarriers
@@ -45,6 +45,7 @@ from .ptx import (
     Variable,
 )
 from .registry import Selection
+from .setmaxnreg import RegisterPool
 from .shared import RANK_SHIFT, SharedMemory
 from .wgmma import Wgmma
 
@@ -137,9 +138,8 @@ class Machine:
         self.wgmma = Wgmma(self)
         self.cluster_barriers = ClusterBarriers(self)
         self.register_pool = RegisterPool(self)
-        self.shared.tracks_proxy = any(
-            inst.opcode.startswith(("cp.async.bulk", "cp.reduce", "wgmma")) for inst in kernel.body
-        )
+        self.shared.tracks_proxy = _uses(kernel, "cp.async.bulk", "cp.reduce", "wgmma")
+        self.shared.tracks_meetings = self.shared.tracks_proxy or _uses(kernel, "mbarrier", "barrier.cluster")
         self.scheduler: Scheduler  # set by the scheduler: barriers and waits live there
         self.block_of_label: dict[str, int] = {}  # these three are set by program.decode
         self.block_starts: dict[int, int] = {}
@@ -370,6 +370,10 @@ class Machine:
                 return np.zeros(self.T, dtype)
             raise UnknownInstruction(f"special register {name} is not emulated")
         return _view(self.specials[base], dtype)
+
+
+def _uses(kernel: Function, *opcodes: str) -> bool:
+    return any(inst.opcode.startswith(opcodes) for inst in kernel.body)
 
 
 def _count(sel: Selection) -> int:

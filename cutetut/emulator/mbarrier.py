@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import AsyncMismatch, IllegalInstruction
+from .errors import AsyncMismatch, IllegalInstruction, MissingBarrier, MissingFence
 from .loadstore import address_getter
 from .memory import threads_of
 from .ptx import Address, Sink
@@ -21,6 +21,7 @@ from .registry import Selection, Step, opcode, unsupported
 
 if TYPE_CHECKING:
     from .machine import Machine
+    from .pending import Operation
     from .ptx import Instruction, Operand
 
 MAX_COUNT = (1 << 20) - 1  # of arrivals, and of pending bytes in either direction
@@ -36,6 +37,16 @@ class Waiter:
     inst: Instruction
 
 
+@dataclass(frozen=True)
+class Arrival:
+    """Some threads arrived with one instruction, or announced bytes with it."""
+
+    inst: Instruction
+    threads: np.ndarray
+    count: int
+    expected: int = 0
+
+
 @dataclass(eq=False)
 class Mbarrier:
     """One barrier object: `phase` counts completed phases, its lowest bit is the current parity."""
@@ -44,10 +55,18 @@ class Mbarrier:
     offset: int  # in its CTA's shared memory, for messages
     cta: int
     count: int
+    made_by: int  # the thread that initialised it,
+    made_with: Instruction
+    made_at: int  # and when
     pending: int = 0
     bytes: int = 0
     phase: int = 0
+    fenced: bool = False  # the async proxy sees the initialisation
+    known: bool = False  # every thread of the cluster does
+    remote: bool = False  # another CTA arrives at it, or sends bytes
     waiters: list[Waiter] = field(default_factory=list)
+    arrivals: list[Arrival] = field(default_factory=list)  # of the current phase
+    passed: tuple[Instruction, int, np.ndarray] | None = None  # the last wait that went through: phase and threads
 
     def describe(self) -> str:
         return (
@@ -62,49 +81,116 @@ class Mbarriers:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.objects: dict[int, Mbarrier] = {}
+        self.used_by: dict[int, set[int]] = {}  # arriving instruction -> instructions that initialised its barriers
 
     def reset(self) -> None:
         self.objects.clear()
 
-    def at(self, host: int, thread: int) -> Mbarrier:
-        """The barrier at a host address; raises IllegalInstruction if nothing initialised one there."""
+    def at(self, host: int, threads: np.ndarray) -> Mbarrier:
+        """The barrier at a host address, for threads that know of it.
+
+        Raises IllegalInstruction if nothing initialised one there, MissingBarrier if nothing orders the
+        initialisation before this use.
+        """
         barrier = self.objects.get(host)
         if barrier is None:
+            offset = self.machine.shared.where(host)[1]
             raise IllegalInstruction(
-                "no mbarrier was initialised at this address",
-                threads=np.array([thread]),
+                f"no mbarrier was initialised at shared offset {offset}",
+                threads=threads[:1],
                 hint="mbarrier_init before use, and a barrier between the initialising thread and the others",
             )
+        if not barrier.known:
+            self._check_known(barrier, threads)
         return barrier
 
-    def init(self, host: int, thread: int, count: int) -> None:
+    def _check_known(self, barrier: Mbarrier, threads: np.ndarray) -> None:
+        m, visible = self.machine, self.machine.shared.visible
+        across = m.cta_of[threads] != barrier.cta
+        for part, abroad in ((threads[~across], False), (threads[across], True)):
+            meeting = "cluster_arrive and cluster_wait" if abroad else "sync_threads"
+            strangers = visible.strangers(part, barrier.made_by, barrier.made_at, abroad)
+            if strangers.any():
+                error = MissingBarrier(
+                    f"the mbarrier at shared offset {barrier.offset} is used by threads that cannot know yet that it "
+                    "is initialised",
+                    threads=part[strangers],
+                    hint=f"mbarrier_init_fence, then {meeting}, between mbarrier_init and the first use",
+                )
+                m.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
+                raise error
+        everyone = np.flatnonzero(m.live & (m.cta_of // m.cluster_size == barrier.cta // m.cluster_size))
+        abroad = m.cta_of[everyone] != barrier.cta
+        barrier.known = not (
+            visible.strangers(everyone[~abroad], barrier.made_by, barrier.made_at, False).any()
+            or visible.strangers(everyone[abroad], barrier.made_by, barrier.made_at, True).any()
+        )
+
+    def signalled(self, host: int, thread: int) -> Mbarrier:
+        """The barrier that an asynchronous copy will signal: its initialisation is fenced for the async proxy."""
+        barrier = self.at(host, np.array([thread]))
+        if not barrier.fenced:
+            error = MissingFence(
+                f"the copy signals the mbarrier at shared offset {barrier.offset} through the async proxy, and no "
+                "fence came after its initialisation",
+                threads=np.array([thread]),
+                hint="mbarrier_init_fence (or fence.proxy.async) after mbarrier_init, then a barrier",
+            )
+            self.machine.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
+            raise error
+        return barrier
+
+    def fence(self) -> None:
+        """A fence after initialisation: the async proxy and the cluster see the barriers there are."""
+        for barrier in self.objects.values():
+            barrier.fenced = True
+
+    def init(self, host: int, thread: int, count: int, inst: Instruction) -> None:
         if not 1 <= count <= MAX_COUNT:
             raise IllegalInstruction(f"an mbarrier for {count} arrivals; 1 to {MAX_COUNT} are allowed",
                                      threads=np.array([thread]))  # fmt: skip
         cta, offset = self.machine.shared.where(host)
-        self.objects[host] = Mbarrier(host, offset, cta, count, count)
+        self.objects[host] = Mbarrier(host, offset, cta, count, thread, inst, self.machine.now(), pending=count)
 
-    def arrive(self, barrier: Mbarrier, arrivals: int, thread: int | None = None) -> None:
+    def arrive(self, barrier: Mbarrier, arrivals: int, inst: Instruction, threads: np.ndarray) -> None:
         """Count arrivals; the last one, with no bytes pending, completes the phase."""
         if arrivals > barrier.pending:
-            raise IllegalInstruction(
-                f"{arrivals} arrivals at an {barrier.describe()}",
-                threads=None if thread is None else np.array([thread]),
-                hint="the arrival count that the mbarrier was initialised with, and who arrives",
-            )
+            raise self._too_many(barrier, arrivals, threads)
         barrier.pending -= arrivals
+        barrier.remote |= bool(self.machine.cta_of[threads[0]] != barrier.cta)
+        barrier.arrivals.append(Arrival(inst, threads, arrivals))
+        self.used_by.setdefault(inst.index, set()).add(barrier.made_with.index)
         self._settle(barrier)
 
-    def expect(self, barrier: Mbarrier, nbytes: int, thread: int) -> None:
+    def _too_many(self, barrier: Mbarrier, arrivals: int, threads: np.ndarray) -> IllegalInstruction:
+        many = f"{arrivals} more arrivals" if arrivals > 1 else "one more arrival"
+        error = IllegalInstruction(f"{many} at the {barrier.describe()}", threads=threads[:1])
+        error.hint = (
+            "the arrival count given to mbarrier_init, and which threads arrive: one of a warp (elect_one), or all"
+        )
+        if barrier.pending == 0:
+            error.hint = (
+                "the phase has all its arrivals and waits for bytes: a producer must wait until the consumers have "
+                "released the stage before it announces the next load"
+            )
+        m = self.machine
+        m.scheduler.note(error, barrier.made_with, barrier.made_by, "the mbarrier was initialised here")
+        for arrival in barrier.arrivals[-1:]:
+            m.scheduler.note(error, arrival.inst, int(arrival.threads[0]), "the last arrival was here")
+        return error
+
+    def expect(self, barrier: Mbarrier, nbytes: int, inst: Instruction, threads: np.ndarray) -> None:
         """Expect more bytes in the current phase."""
         barrier.bytes += nbytes
+        barrier.arrivals.append(Arrival(inst, threads, 0, nbytes))
         if abs(barrier.bytes) > MAX_COUNT:
             raise IllegalInstruction(f"{barrier.bytes} pending bytes; an mbarrier counts to {MAX_COUNT}",
-                                     threads=np.array([thread]))  # fmt: skip
+                                     threads=threads[:1])  # fmt: skip
 
-    def complete_bytes(self, barrier: Mbarrier, nbytes: int) -> None:
-        """An asynchronous copy has delivered bytes."""
+    def complete_bytes(self, barrier: Mbarrier, nbytes: int, cta: int) -> None:
+        """An asynchronous copy issued by a CTA has delivered bytes."""
         barrier.bytes -= nbytes
+        barrier.remote |= cta != barrier.cta
         self._settle(barrier)
 
     def _settle(self, barrier: Mbarrier) -> None:
@@ -113,31 +199,54 @@ class Mbarriers:
             return
         late = [op for op in self.machine.pending.operations if op.barrier is barrier]
         if late:
-            raise AsyncMismatch(
-                f"{barrier.describe()}: the phase is complete, but {late[0].what} is still under way",
-                hint="expect_tx announces fewer bytes than the copies of this phase bring; its waiters read too early",
-            )
+            raise self._too_few_bytes(barrier, late)
         barrier.phase += 1
         barrier.pending = barrier.count
         self.wake(barrier)
+        barrier.arrivals.clear()
+
+    def _too_few_bytes(self, barrier: Mbarrier, late: list[Operation]) -> AsyncMismatch:
+        expected = sum(arrival.expected for arrival in barrier.arrivals)
+        left = sum(op.nbytes for op in late)
+        m = self.machine
+        error = AsyncMismatch(
+            f"the {barrier.describe()}: its phase would be complete now, but {late[0].what} is still under way. "
+            f"expect_tx announced {expected} bytes for this phase; {left} more are coming",
+            threads=np.array([late[0].thread]),
+            hint="the byte count of expect_tx, that of all copies of this phase: with less, waiters read too early",
+        )
+        for arrival in [a for a in barrier.arrivals if a.expected][-1:]:
+            m.scheduler.note(error, arrival.inst, int(arrival.threads[0]), "the bytes were announced here")
+        m.scheduler.note(error, late[0].inst, late[0].thread, "the copy was issued here")
+        return error
 
     def wake(self, barrier: Mbarrier) -> None:
         """Let the waiters of completed phases go on."""
         waiters, barrier.waiters = barrier.waiters, []
         for waiter in waiters:
             done = waiter.phase < barrier.phase
-            self._release(waiter, done, True)
+            if done.any():
+                barrier.passed = waiter.inst, int(waiter.phase[done][0]), waiter.threads[done]
+            self._release(barrier, waiter, done, True)
             if not done.all():
                 rest = ~done
                 barrier.waiters.append(Waiter(waiter.threads[rest], waiter.phase[rest], waiter.result, waiter.inst))
 
-    def _release(self, waiter: Waiter, which: np.ndarray, answer: bool) -> None:
+    def _release(self, barrier: Mbarrier, waiter: Waiter, which: np.ndarray, answer: bool) -> None:
         threads = waiter.threads[which]
         if waiter.result is not None:
             waiter.result[threads] = answer
         if answer:
-            self.machine.shared.met(threads)
+            self.meet(barrier, threads)
         self.machine.scheduler.wake(threads)
+
+    def meet(self, barrier: Mbarrier, threads: np.ndarray) -> None:
+        """Threads have seen a phase complete: what its arrivals came after is behind them, too."""
+        visible = self.machine.shared.visible
+        if barrier.remote:
+            visible.meet_cluster(threads)
+        else:
+            visible.meet_cta(threads)
 
     def somebody_sleeps(self) -> bool:
         return any(barrier.waiters for barrier in self.objects.values())
@@ -147,24 +256,8 @@ class Mbarriers:
         sleepers = [(b, w) for b in self.objects.values() for w in b.waiters]
         for barrier, waiter in sleepers:
             barrier.waiters = []
-            self._release(waiter, np.ones(len(waiter.threads), np.bool_), False)
+            self._release(barrier, waiter, np.ones(len(waiter.threads), np.bool_), False)
         return bool(sleepers)
-
-    def describe_waiting(self) -> list[str]:
-        """One line per barrier and warp that waits at it, for the deadlock report."""
-        lines = []
-        m = self.machine
-        for barrier in self.objects.values():
-            for waiter in barrier.waiters:
-                place = m.scheduler.place(waiter.inst, int(waiter.threads[0]))
-                warps = sorted({int(m.in_cta[t]) // 32 for t in waiter.threads.tolist()})
-                lines.append(
-                    f"  CTA {place.cta}, warps {warps} wait for phase {int(waiter.phase[0])} of the "
-                    f"{barrier.describe()} ({place.source or 'PTX line ' + str(place.ptx_line)})"
-                )
-                if barrier.bytes and not barrier.pending:
-                    lines.append("    all threads have arrived; no copy under way will bring the missing bytes")
-        return lines
 
 
 # -- instructions ---------------------------------------------------------------------------------
@@ -178,10 +271,10 @@ class _Barriers:
     def __init__(self, inst: Instruction, machine: Machine, operand: Operand) -> None:
         if not isinstance(operand, Address):
             raise unsupported(inst, "the barrier must be [address]")
-        self.machine, self.address = machine, address_getter(machine, operand)
+        self.machine, self.inst, self.address = machine, inst, address_getter(machine, operand)
 
     def hosts(self, sel: Selection, store: bool = False) -> np.ndarray:
-        return self.machine.shared.locate_barrier(self.address(sel), sel, store)
+        return self.machine.shared.locate_barrier(self.address(sel), sel, store, self.inst.index)
 
     def each(self, sel: Selection) -> list[tuple[Mbarrier, np.ndarray]]:
         """(barrier, positions in the selection) of every distinct barrier."""
@@ -189,7 +282,7 @@ class _Barriers:
         found = []
         for host in np.unique(hosts).tolist():
             at = np.flatnonzero(hosts == host)
-            found.append((self.machine.mbarriers.at(host, int(threads[at[0]])), at))
+            found.append((self.machine.mbarriers.at(host, threads[at]), at))
         return found
 
 
@@ -208,7 +301,7 @@ def decode_init(inst: Instruction, machine: Machine) -> Step:
     def step(sel: Selection) -> None:
         threads = threads_of(sel)
         for i, host in enumerate(where.hosts(sel, store=True).tolist()):
-            machine.mbarriers.init(host, int(threads[i]), int(count[threads[i]]))
+            machine.mbarriers.init(host, int(threads[i]), int(count[threads[i]]), inst)
 
     return step
 
@@ -245,12 +338,12 @@ def decode_arrive(inst: Instruction, machine: Machine) -> Step:
                 state[mine] = barrier.phase
             arrivals = len(at)
             if expects and number is not None:
-                machine.mbarriers.expect(barrier, int(number[mine].sum()), int(mine[0]))
+                machine.mbarriers.expect(barrier, int(number[mine].sum()), inst, mine)
             elif number is not None:
                 arrivals = int(number[mine].sum())
             if drops:
                 barrier.count -= arrivals
-            machine.mbarriers.arrive(barrier, arrivals, int(mine[0]))
+            machine.mbarriers.arrive(barrier, arrivals, inst, mine)
 
     return step
 
@@ -268,9 +361,9 @@ def decode_tx(inst: Instruction, machine: Machine) -> Step:
         for barrier, at in where.each(sel):
             nbytes = int(number[threads[at]].sum())
             if expects:
-                machine.mbarriers.expect(barrier, nbytes, int(threads[at[0]]))
+                machine.mbarriers.expect(barrier, nbytes, inst, threads[at])
             else:
-                machine.mbarriers.complete_bytes(barrier, nbytes)
+                machine.mbarriers.complete_bytes(barrier, nbytes, int(machine.cta_of[threads[at[0]]]))
 
     return step
 
@@ -296,7 +389,9 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
                 phase = barrier.phase - ((barrier.phase ^ phase) & 1)
             done = phase < barrier.phase
             result[mine[done]] = True
-            machine.shared.met(mine[done])
+            if done.any():
+                barrier.passed = inst, int(phase[done][0]), mine[done]
+                machine.mbarriers.meet(barrier, mine[done])
             if not done.all():
                 sleepers = mine[~done]
                 result[sleepers] = False
@@ -319,5 +414,5 @@ def decode_pending_count(inst: Instruction, machine: Machine) -> Step:
 
 @opcode("fence.mbarrier_init", unit="mbarrier", forms=".release.cluster", section="9.7.13.4", results=0)
 def decode_fence_init(inst: Instruction, machine: Machine) -> Step:
-    """Initialisation is visible to the cluster at once here."""
-    return lambda sel: None
+    """Make the initialisation of mbarriers visible to the cluster and to the async proxy."""
+    return lambda sel: machine.mbarriers.fence()

@@ -37,6 +37,7 @@ class Operation:
     reads: tuple[tuple[int, int], ...] = ()
     after: Operation | None = None  # must not complete before this one
     read: Callable[[], None] | None = None  # takes the source's bytes; `run` does it if nobody did
+    nbytes: int = 0  # that its barrier will be told of
     done: bool = False
 
 

@@ -144,15 +144,15 @@ def _watch_wgmma(step: Step, inst: Instruction, entry: Opcode, machine: Machine)
     rows = [wgmma.rows[r.name] for r in registers_in(inst.operands) if r.name in wgmma.rows]
     if not rows:
         return step
-    results = [] if inst.parts[0] == "mov" else list(registers_in(inst.operands[: entry.results]))
-    written = [wgmma.rows[r.name] for r in results if r.name in wgmma.rows]
+    results = [wgmma.rows[r.name] for r in registers_in(inst.operands[: entry.results]) if r.name in wgmma.rows]
+    written = [] if inst.parts[0] == "mov" else results
 
     def run(sel: Selection) -> None:
         if wgmma.in_flight:
-            wgmma.check_access(rows, sel)
+            wgmma.check_access(rows, sel, results)
         step(sel)
         for row in written:
-            wgmma.touched[row, sel] = True
+            wgmma.touched[row, sel] = 1 + inst.index
 
     return run
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from . import units  # noqa: F401  (registers the opcodes)
 from .barriers import Barriers
-from .errors import BudgetExceeded, Deadlock, DivergentBarrier, EmulatorError, LaunchError, Place
+from .deadlock import Report
+from .errors import BudgetExceeded, Deadlock, EmulatorError, LaunchError, Place
 from .machine import Counters, Dim, Launch, Machine
 from .memory import GlobalMemory, threads_of
 from .program import Block, decode, narrow
@@ -276,7 +277,9 @@ class Scheduler:
         self.idle_time_outs += 1
         self.events_at_time_out = pending.events
         if self.idle_time_outs > TIME_OUTS or not self.machine.mbarriers.time_out():
-            self._stuck()
+            stuck = Report(self).error()
+            self._locate(stuck, slice(0, 0))
+            raise stuck
 
     # -- warp-wide instructions ---------------------------------------------------------------
 
@@ -331,8 +334,16 @@ class Scheduler:
             gone = np.unique(self.machine.warp_of[sel])
             self.status[parked[np.isin(self.machine.warp_of[parked], gone)]] = READY
         self.machine.pending.events += 1
+        self._check_exits(threads_of(sel))
         self.barriers.recheck()
         self.machine.cluster_barriers.recheck()
+
+    def _check_exits(self, threads: np.ndarray) -> None:
+        """CTAs whose last thread is among these leave their shared memory to others."""
+        for cta in np.unique(self.machine.cta_of[threads]).tolist():
+            if (self.status[self.machine.cta_of == cta] == DONE).all():
+                last = threads[self.machine.cta_of[threads] == cta]
+                self.machine.shared.visible.check_exit(cta, int(last[0]))
 
     def wait(self, sel: Selection, following: int) -> None:
         """Put threads to sleep; they go on at a block when something wakes them."""
@@ -350,54 +361,9 @@ class Scheduler:
 
     # -- what went wrong ----------------------------------------------------------------------
 
-    def _stuck(self) -> None:
-        parked = np.flatnonzero(self.status == PARKED)
-        error: EmulatorError
-        if len(parked):
-            warp = int(parked[0]) // 32
-            mates = parked[parked // 32 == warp]
-            number = int(self.pc[mates].min())
-            parked = mates[self.pc[mates] == number]
-            self.current = self.program.blocks[number].instructions[0]
-            lanes = (parked % 32).tolist()
-            error = DivergentBarrier(
-                f"{self.current.opcode} needs all its lanes together, but only lanes {_ranges(lanes)} of the warp "
-                f"reached it; {self._where_are_the_others(warp)}",
-                threads=parked[:1],
-            )
-        else:
-            self.current = None
-            error = Deadlock(
-                "every thread that is left waits, and nothing can wake it:\n" + "\n".join(self._describe_waiting()),
-                hint="a barrier that not all of its threads reach, or a wrong thread count",
-            )
-        self._locate(error, slice(0, 0))
-        raise error
-
-    def _describe_waiting(self) -> list[str]:
-        m = self.machine
-        return [
-            *self.barriers.describe_waiting(),
-            *m.mbarriers.describe_waiting(),
-            *m.cluster_barriers.describe_waiting(),
-        ]
-
-    def describe(self, inst: Instruction, thread: int, what: str) -> str:
-        """Another program point of an error: what happened there, and the lines."""
-        return f"  {what}:\n{self.place(inst, thread).describe()}"
-
-    def _where_are_the_others(self, warp: int) -> str:
-        lanes = np.arange(32 * warp, 32 * warp + 32)
-        texts = []
-        waiting = lanes[self.status[lanes] == WAITING]
-        if len(waiting):
-            texts.append(f"lanes {_ranges((waiting % 32).tolist())} wait at a barrier")
-        parked = lanes[self.status[lanes] == PARKED]
-        for number in np.unique(self.pc[parked]).tolist()[1:]:
-            inst = self.program.blocks[number].instructions[0]
-            at = (parked[self.pc[parked] == number] % 32).tolist()
-            texts.append(f"lanes {_ranges(at)} stand at {inst.opcode} (PTX line {inst.line})")
-        return "; ".join(texts) or "the others have exited"
+    def note(self, error: EmulatorError, inst: Instruction, thread: int, what: str) -> None:
+        """Add another program point to an error: what happened there, and the lines."""
+        error.notes.append(f"  {what}:\n{self.place(inst, thread).describe()}")
 
     def _locate(self, error: EmulatorError, sel: Selection) -> None:
         if error.place is not None:
@@ -440,14 +406,3 @@ def _compact(threads: np.ndarray) -> Selection:
     if len(threads) and threads[-1] - threads[0] + 1 == len(threads):
         return slice(int(threads[0]), int(threads[-1]) + 1)
     return threads
-
-
-def _ranges(numbers: list[int]) -> str:
-    """[0, 1, 2, 5] as "0-2, 5"."""
-    parts: list[list[int]] = []
-    for n in numbers:
-        if parts and n == parts[-1][1] + 1:
-            parts[-1][1] = n
-        else:
-            parts.append([n, n])
-    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts)

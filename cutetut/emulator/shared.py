@@ -4,8 +4,7 @@ A shared address is an offset in the CTA's window; in a cluster the CTA's rank s
 up, so that the address of another CTA's memory is the own one with another rank (mapa).
 
 A shadow array knows for every byte whether nothing has written it, something has, or an
-asynchronous copy is about to.  For the async proxy (TMA stores, WGMMA) every 16-byte chunk also
-remembers the ordinary store that last wrote it, until a proxy fence (PTX ISA section 8.9.1.1).
+asynchronous copy is about to.  What fences and barriers have made visible is in visibility.py.
 """
 
 from __future__ import annotations
@@ -14,16 +13,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import InFlight, MissingFence, OutOfBounds, Uninitialized
+from .errors import InFlight, OutOfBounds, Uninitialized
 from .memory import HOST, SHARED_BASE, check_alignment, index, threads_of
 from .registry import Selection
+from .visibility import CHUNK, Visibility
 
 if TYPE_CHECKING:
     from .machine import Machine
+    from .pending import Operation
 
 UNWRITTEN, WRITTEN, IN_FLIGHT = 0, 1, 2
 RANK_SHIFT = 24
-CHUNK = 16
 
 _ALL_WRITTEN = {
     n: np.frombuffer(bytes([WRITTEN]) * n, t)[0]
@@ -48,19 +48,16 @@ class SharedMemory:
         first_of_cluster = machine.cta_of // machine.cluster_size * machine.cluster_size
         self.cluster_base = self.origin + first_of_cluster.astype(np.int64) * self.stride
         self.shadow_offset = self._shadow.ctypes.data - start
-        self.tracks_proxy = False  # set when the kernel uses the async proxy
-        chunks = len(self._buffer) // CHUNK + 1
-        self.dirty_thread = np.zeros(chunks, np.int32)  # 1 + the thread of an unfenced ordinary store
-        self.dirty_inst = np.zeros(chunks, np.int32)
-        self.dirty_time = np.zeros(chunks, np.int64)
-        self.synced = np.zeros(machine.T, np.int64)  # when each thread last met others
+        self.tracks_proxy = False  # set when the kernel uses the async proxy,
+        self.tracks_meetings = False  # or anything else that asks who has met whom
+        self.visible = Visibility(machine, len(self._buffer) // CHUNK + 1)
+        self.rank_of = machine.cta_of % machine.cluster_size
         self.storing = 0  # index of the store instruction being executed
 
     def reset(self) -> None:
         """New CTAs find uninitialised shared memory."""
         self._shadow[:] = UNWRITTEN
-        self.dirty_thread[:] = 0
-        self.synced[:] = 0
+        self.visible.reset()
 
     # -- addresses ----------------------------------------------------------------------------
 
@@ -90,6 +87,10 @@ class SharedMemory:
                     f"shared address {int(address.max()):#x} names no CTA of the cluster", threads=threads_of(sel)[:1]
                 )
             base = self.cluster_base[sel] + rank * self.stride
+            if (abroad := rank != self.rank_of[sel]).any():
+                threads = threads_of(sel)[abroad]
+                first = self.machine.cta_of[threads] - self.rank_of[threads]
+                self.visible.visit(threads, first + rank[abroad], self.storing)
         if int(offset.max()) + nbytes > SHARED_BASE + self.nbytes or int(offset.min()) < SHARED_BASE:
             bad = (offset + nbytes > SHARED_BASE + self.nbytes) | (offset < SHARED_BASE)
             raise OutOfBounds(
@@ -99,13 +100,15 @@ class SharedMemory:
             )
         return base + offset
 
-    def host_of(self, address: int, thread: int, nbytes: int = 8) -> int:
+    def host_of(self, address: int, thread: int, nbytes: int = 8, inst: int = 0) -> int:
         """The host address of one shared address as one thread sees it."""
         one = np.array([thread])
+        self.storing = inst
         return int(self._host(np.array([address]), nbytes, one, False)[0])
 
-    def locate_barrier(self, address: np.ndarray, sel: Selection, store: bool) -> np.ndarray:
+    def locate_barrier(self, address: np.ndarray, sel: Selection, store: bool, inst: int) -> np.ndarray:
         """Host addresses of mbarriers, 8-byte aligned; initialising one counts as writing it."""
+        self.storing = inst
         host = self._host(address, 8, sel, store)
         check_alignment(address, 8, sel, "shared")
         if store:
@@ -139,9 +142,7 @@ class SharedMemory:
         if self.tracks_proxy:
             chunk = (host - self.origin) >> 4
             for more in range(max(1, nbytes // CHUNK)):
-                self.dirty_thread[chunk + more] = threads_of(sel) + 1
-                self.dirty_inst[chunk + more] = self.storing
-                self.dirty_time[chunk + more] = self.machine.now()
+                self.visible.store(chunk + more, threads_of(sel), self.storing)
 
     def _check_overwrite(self, low: int, high: int, host: np.ndarray, nbytes: int, sel: Selection) -> None:
         for op in self.machine.pending.operations:
@@ -155,9 +156,9 @@ class SharedMemory:
                             f"a store to shared memory that is still being {kind}", op, threads_of(sel)[bad]
                         )
 
-    def _in_flight(self, what: str, op, threads: np.ndarray) -> InFlight:  # type: ignore[no-untyped-def]
+    def _in_flight(self, what: str, op: Operation, threads: np.ndarray) -> InFlight:
         error = InFlight(f"{what} {op.what}", threads=threads)
-        error.notes.append(self.machine.scheduler.describe(op.inst, op.thread, "that was issued here"))
+        self.machine.scheduler.note(error, op.inst, op.thread, "that was issued here")
         return error
 
     def _check_load(self, host: np.ndarray, nbytes: int, sel: Selection) -> None:
@@ -182,9 +183,9 @@ class SharedMemory:
 
     # -- the async proxy ----------------------------------------------------------------------
 
-    def claim(self, address: int, nbytes: int, thread: int) -> int:
+    def claim(self, address: int, nbytes: int, thread: int, inst: int, swizzle: int = 0) -> int:
         """The destination of an asynchronous copy: its bytes hold nothing until the copy completes."""
-        host = self.host_of(address, thread, nbytes)
+        host = self.host_of(address, thread, nbytes, inst)
         one = np.array([thread])
         for op in self.machine.pending.operations:
             if any(a < host + nbytes and host < b for a, b in op.writes):
@@ -193,8 +194,7 @@ class SharedMemory:
                 raise self._in_flight("a copy overwrites shared memory that is still being read by", op, one)
         start = host + self.shadow_offset
         HOST[1][start - 64 : start - 64 + nbytes] = IN_FLIGHT
-        first = host - self.origin >> 4
-        self.dirty_thread[first : first + -(-nbytes // CHUNK)] = 0
+        self.visible.load(host - self.origin >> 4, -(-nbytes // CHUNK), swizzle, inst)
         return host
 
     def mark_written(self, host: int, nbytes: int) -> None:
@@ -205,57 +205,34 @@ class SharedMemory:
     def async_source(self, address: int, nbytes: int, thread: int) -> int:
         """The source of an asynchronous read of consecutive bytes, checked like `check_async_read`."""
         host = self.host_of(address, thread, nbytes)
-        self.check_async_read(np.arange(host, host + nbytes, CHUNK, dtype=np.int64), thread, "the TMA store reads")
+        chunks = np.arange(host, host + nbytes, CHUNK, dtype=np.int64)
+        self.check_async_read(chunks, thread, "the TMA store reads", 32)
         return host
 
-    def check_async_read(self, chunks: np.ndarray, thread: int, verb: str) -> None:
-        """16-byte chunks (host addresses) the async proxy will read: written, arrived, and fenced.
+    def check_async_read(self, chunks: np.ndarray, thread: int, verb: str, together: int) -> np.ndarray:
+        """16-byte chunks (host addresses) the async proxy will read: written, arrived, and fenced; their numbers.
 
-        Raises Uninitialized, InFlight or MissingFence.
+        Raises Uninitialized, InFlight, MissingFence or MissingBarrier.
         """
-        one = np.array([thread])
         where = index(chunks + self.shadow_offset, 8)
         full = _ALL_WRITTEN[8]
         bad = (HOST[8][where] != full) | (HOST[8][where + 1] != full)
         if bad.any():
-            raise self._unusable(int(chunks[bad][0]), CHUNK, one, verb)
-        if not self.tracks_proxy:
-            return
+            raise self._unusable(int(chunks[bad][0]), CHUNK, np.array([thread]), verb)
         at = (chunks - self.origin) >> 4
-        dirty = self.dirty_thread[at]
-        if dirty.any():
-            first = int(at[dirty != 0][0])
-            writer = int(self.dirty_thread[first]) - 1
-            error = MissingFence(
-                f"{verb} shared memory at offset {self.where(first * CHUNK + self.origin)[1]} through the async proxy, "
-                "but an ordinary store wrote it and no proxy fence came between",
-                threads=one,
-            )
-            inst = self.machine.kernel.body[int(self.dirty_inst[first])]
-            error.notes.append(self.machine.scheduler.describe(inst, writer, "it was stored here"))
-            raise error
+        self.visible.check_async_read(at, thread, verb, together)
+        return at
 
     def proxy_fence(self, sel: Selection) -> None:
-        """fence.proxy.async: own stores, and those of threads met since, are now seen by the async proxy."""
-        if not self.tracks_proxy:
-            return
-        dirty = np.flatnonzero(self.dirty_thread)
-        if not dirty.size:
-            return
-        fencing = np.zeros(self.machine.T, np.bool_)
-        fencing[sel] = True
-        writer = self.dirty_thread[dirty] - 1
-        covered = fencing[writer]
-        threads = threads_of(sel)
-        for cta in np.unique(self.machine.cta_of[threads]).tolist():
-            met = int(self.synced[threads[self.machine.cta_of[threads] == cta]].max())
-            covered |= (self.machine.cta_of[writer] == cta) & (self.dirty_time[dirty] < met)
-        self.dirty_thread[dirty[covered]] = 0
+        """fence.proxy.async by some threads."""
+        if self.tracks_proxy:
+            self.visible.fence(sel)
+            self.machine.mbarriers.fence()
 
     def met(self, sel: Selection) -> None:
-        """Threads have passed a barrier: what was stored before it is ordered before what they do next."""
-        if self.tracks_proxy:
-            self.synced[sel] = self.machine.now()
+        """Threads have passed a barrier of their CTA."""
+        if self.tracks_meetings:
+            self.visible.meet_cta(sel)
 
     def claim_many(self, address: np.ndarray, nbytes: int, threads: np.ndarray) -> np.ndarray:
         """The destinations of one small asynchronous copy per thread."""
@@ -264,6 +241,8 @@ class SharedMemory:
         if self.machine.pending.operations:
             self._check_overwrite(int(host.min()), int(host.max()) + nbytes, host, nbytes, threads)
         self._mark_many(host, nbytes, IN_FLIGHT)
+        if self.tracks_proxy:
+            self.visible.load_many(host - self.origin >> 4)
         return host
 
     def mark_written_many(self, host: np.ndarray, nbytes: int) -> None:

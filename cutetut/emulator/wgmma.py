@@ -7,6 +7,7 @@ core computes every address itself.  Results exist after wgmma.wait_group, not b
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -126,11 +127,12 @@ class Wgmma:
             )
         return list(threads.reshape(-1, WARPGROUP))
 
-    def check_access(self, rows: list[int], sel: Selection, verb: str) -> None:
+    def check_access(self, rows: list[int], sel: Selection, results: list[int]) -> None:
         """An ordinary instruction touches registers: none of them may be in flight."""
         for row in rows:
             busy = self.busy[row, sel]
             if busy.any():
+                verb = "written" if row in results else "read"
                 raise self._still_busy(row, int(threads_of(sel)[busy][0]), verb)
 
     def _still_busy(self, row: int, thread: int, verb: str) -> InFlight:
@@ -147,7 +149,7 @@ class Wgmma:
             f"register {name} is {verb} while {op.what} is still under way and owns it", threads=np.array([thread]),
             hint=hint,
         )  # fmt: skip
-        error.notes.append(self.machine.scheduler.describe(op.inst, op.thread, "the WGMMA was issued here"))
+        self.machine.scheduler.note(error, op.inst, op.thread, "the WGMMA was issued here")
         return error
 
     def check_fenced(self, held: np.ndarray, threads: np.ndarray) -> None:
@@ -168,7 +170,7 @@ class Wgmma:
             hint=FENCE,
         )  # fmt: skip
         inst = self.machine.kernel.body[writer - 1]
-        error.notes.append(self.machine.scheduler.describe(inst, int(threads[column]), "they were written here"))
+        self.machine.scheduler.note(error, inst, int(threads[column]), "they were written here")
         raise error
 
     def issue(self, operation: Operation, registers: np.ndarray, threads: np.ndarray) -> None:
@@ -242,6 +244,13 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
+LEGAL: dict[tuple[str, str], tuple[str, ...]] = {  # types of A and B -> types of D (section 9.7.15.2)
+    ("f16", "f16"): ("f16", "f32"), ("bf16", "bf16"): ("f32",), ("tf32", "tf32"): ("f32",),
+    **{(a, b): ("f16", "f32") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")},
+    **{(a, b): ("s32",) for a in ("s8", "u8") for b in ("s8", "u8")},
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class _Shape:
     """What a wgmma.mma_async multiplies: m64 nN kK, element formats of D, A and B."""
@@ -256,17 +265,16 @@ class _Shape:
     @classmethod
     def of(cls, inst: Instruction) -> _Shape:
         """Read the shape from the opcode; raises UnknownInstruction for an illegal one (section 9.7.15.2)."""
-        shape, d, a, b, *rest = (p for p in inst.parts[2:] if p not in ("sync", "aligned"))
-        m, n, k = (int(x) for x in shape.replace("m", " ").replace("n", " ").replace("k", " ").split())
-        legal_k = {1: 32, 2: 16, 4: 8}[FORMATS[a].nbytes] if a in FORMATS else 0
-        legal_d = {"f16": ("f16", "f32"), "bf16": ("f32",), "tf32": ("f32",), "e4m3": ("f16", "f32"),
-                   "e5m2": ("f16", "f32"), "s8": ("s32",), "u8": ("s32",)}  # fmt: skip
+        shape, d, a, b, *rest = (*(p for p in inst.parts[2:] if p not in ("sync", "aligned")), "", "", "", "")
+        found = re.fullmatch(r"m64n(\d+)k(\d+)", shape)
+        n, k = (int(x) for x in found.groups()) if found else (0, 0)
         integer = a in ("s8", "u8")
-        steps = n % 8 == 0 and 8 <= n <= 256 and (not integer or n in (8, 24) or n % 16 == 0)
-        if m != 64 or k != legal_k or not steps or d not in legal_d.get(a, ()) or rest not in ([], ["satfinite"]):
+        legal_n = n % 8 == 0 and 8 <= n <= 256 and (not integer or n in (8, 24) or n % 16 == 0)
+        if (a, b) not in LEGAL or k != 32 // FORMATS[a].nbytes or not legal_n or d not in LEGAL[a, b]:
             raise unsupported(inst, "not a legal shape and type combination")
-        if FORMATS[b].nbytes != FORMATS[a].nbytes:
-            raise unsupported(inst, f"{a} times {b}")
+        rest = [p for p in rest if p]
+        if rest and (rest != ["satfinite"] or not integer):
+            raise unsupported(inst, f"modifier .{rest[0]}")
         return cls(n, k, d, a, b, bool(rest))
 
 
@@ -277,10 +285,8 @@ def decode_mma(inst: Instruction, machine: Machine) -> Step:
     """Issue one 64 x N x K product for each warpgroup."""
     shape = _Shape.of(inst)
     d, a, b, scale_d, *flags = inst.operands
-    negate_a, negate_b, *major = [_constant(inst, f) for f in flags] if shape.d != "s32" else [1, 1]
-    major = major or [0]
     a_in_registers = isinstance(a, Vector)
-    transpose = (0, major[0]) if a_in_registers else (major[0], major[-1])
+    negate_a, negate_b, transpose = _flags(inst, shape, flags, a_in_registers)
     keep_d = machine.predicate(scale_d)
     registers = _vector_rows(inst, machine, d)
     a_registers = _vector_rows(inst, machine, a) if a_in_registers else np.zeros(0, np.intp)
@@ -313,10 +319,20 @@ def decode_mma(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-def _constant(inst: Instruction, operand: Operand) -> int:
-    if not isinstance(operand, Immediate):
-        raise unsupported(inst, "scale and transpose flags must be constants")
-    return int(operand.value)
+def _flags(
+    inst: Instruction, shape: _Shape, flags: list[Operand], a_in_registers: bool
+) -> tuple[int, int, tuple[int, int]]:
+    """Factors of A and B (1 or -1, none for integers) and which of them is MN-major (16-bit types only)."""
+    values = [int(f.value) for f in flags if isinstance(f, Immediate)]
+    majors = (1 if a_in_registers else 2) if FORMATS[shape.a].nbytes == 2 else 0
+    if len(values) != len(flags) or len(values) != (0 if shape.d == "s32" else 2 + majors):
+        raise unsupported(inst, "scale and transpose flags must be the constants that its types have")
+    negate, major = values[:2] or [1, 1], values[2:]
+    if not set(negate) <= {1, -1} or not set(major) <= {0, 1}:
+        raise unsupported(inst, "scale flags are 1 or -1, transpose flags 0 or 1")
+    if not majors:
+        return negate[0], negate[1], (0, 0)
+    return negate[0], negate[1], (0 if a_in_registers else major[0], major[-1])
 
 
 def _registers(*operands: Operand) -> list[Register]:
@@ -353,8 +369,6 @@ def _shared_operand(
     kind = (shape.a, shape.b)[which]
     nbytes = FORMATS[kind].nbytes
     rows = (64, shape.n)[which]
-    if transpose[which] and nbytes != 2:
-        raise IllegalInstruction(f"an MN-major {kind} operand; only 16-bit types can be MN-major", threads=first)
     offsets = operand_offsets(
         rows, shape.k, nbytes, bool(transpose[which]), descriptor.swizzle, descriptor.leading, descriptor.stride
     )
