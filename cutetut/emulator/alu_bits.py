@@ -223,14 +223,25 @@ def ones(count: np.ndarray, dtype: type) -> np.ndarray:
     return ~np.left_shift(~dtype(0), np.minimum(count, u32(width)), dtype=dtype)
 
 
+def field_bounds(position: np.ndarray, length: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers bfe and bfi go by: modulo 256 for 32 bits, unchanged but cut at 256 for 64 (see bfe)."""
+    if width == 32:
+        return position & u32(0xFF), length & u32(0xFF)
+    return np.minimum(position, u32(256)), np.minimum(length, u32(256))
+
+
 @form("bfe", "u32 s32 u64 s64")
 def _extract(name: str, kind: str, m: Modifiers) -> Operation:
-    """Bits pos..pos+len-1, zero or sign extended; beyond the top a signed field repeats the sign."""
+    """Bits pos..pos+len-1, zero or sign extended; beyond the top a signed field repeats the sign.
+
+    The ISA takes pos and len modulo 256, and so do the 32-bit forms.  The 64-bit forms shift by the whole of them:
+    seen on an H200 for len 0x100, which takes in all bits; the assembler makes shifts and masks of bfe.64 and bfi.64.
+    """
     signed, unsigned = kind[0] == "s", DTYPES[f"u{kind[1:]}"]
     width = int(kind[1:])
 
     def compute(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-        position, length = b & u32(0xFF), c & u32(0xFF)
+        position, length = field_bounds(b, c, width)
         available = np.minimum(length, width - np.minimum(position, u32(width)))
         mask = ones(available, unsigned)
         field = np.right_shift(a, position, dtype=unsigned) & mask
@@ -245,12 +256,12 @@ def _extract(name: str, kind: str, m: Modifiers) -> Operation:
 
 @form("bfi", "b32 b64")
 def _insert(name: str, kind: str, m: Modifiers) -> Operation:
-    """b with bits pos..pos+len-1 replaced by the low bits of a."""
-    dtype = DTYPES[kind]
+    """b with bits pos..pos+len-1 replaced by the low bits of a; pos and len count as in bfe."""
+    dtype, width = DTYPES[kind], int(kind[1:])
 
     def compute(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> np.ndarray:
-        position = c & u32(0xFF)
-        mask = np.left_shift(ones(d & u32(0xFF), dtype), position, dtype=dtype)
+        position, length = field_bounds(c, d, width)
+        mask = np.left_shift(ones(length, dtype), position, dtype=dtype)
         return (b & ~mask) | (np.left_shift(a, position, dtype=dtype) & mask)
 
     return Operation(dtype, (dtype, dtype, u32, u32), compute)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .alu_bits import LOGIC
-from .alu_forms import DTYPES, INTEGER, Compute, check_modifiers, operands
+from .alu_forms import DTYPES, INTEGER, Compute, check_modifiers, operands, refuse_constants
 from .alu_half import flush16, format_of
 from .alu_integer import split
 from .floats import decode as decode_format
@@ -54,6 +54,7 @@ def comparison(inst: Instruction, kind: str, name: str, ftz: bool) -> Compute:
         return lambda a, b: compare(flush32(a), flush32(b))
     if kind not in HALF:
         return compare
+    refuse_constants(inst, kind)
     fmt = format_of(kind)
 
     def halves(a: np.ndarray, b: np.ndarray) -> np.ndarray:

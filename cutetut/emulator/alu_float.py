@@ -3,6 +3,9 @@
 Instructions with a rounding mode are exact to IEEE 754.  The .approx and .full ones are computed in float64 and
 rounded to nearest, with the special values of the ISA's tables: hardware may differ by the error the
 ISA allows (2**-22 relative or so; 2**-11 for tanh).  .ftz flushes what goes in and what comes out.
+
+Seen on an H200: a result just below 2**-126 is flushed although it would round up to that (floats.tiny); neg and
+abs of a NaN do not just change its sign: f32 gives the canonical NaN, f64 the same NaN again.
 """
 
 from __future__ import annotations
@@ -20,11 +23,10 @@ from .alu_forms import (
     Modifiers,
     Operation,
     form,
-    functions,
     rounding,
     same_type,
 )
-from .floats import NAN32, f32, f64, flush32, quiet, saturate
+from .floats import NAN32, add_odd, f32, f64, flush32, flush32_result, quiet, saturate
 
 SINGLE: dict[str, Callable[..., np.ndarray]] = {
     "add": floats.add32, "sub": floats.sub32, "mul": floats.mul32, "fma": floats.fma32, "mad": floats.fma32,
@@ -37,15 +39,28 @@ DOUBLE: dict[str, Callable[..., np.ndarray]] = {
 SOURCES = {"add": 2, "sub": 2, "mul": 2, "fma": 3, "mad": 3, "div": 2, "sqrt": 1, "rcp": 1}
 
 
-def flushed(compute: Compute) -> Compute:
-    """The function with subnormals flushed on both sides."""
-    return lambda *values: flush32(compute(*map(flush32, values)))
+WIDE: dict[str, Callable[..., np.ndarray]] = {  # in float64: near 2**-126 exact, to odd, or never on a boundary
+    "mul": np.multiply, "fma": lambda a, b, c: add_odd(a * b, c), "mad": lambda a, b, c: add_odd(a * b, c),
+    "div": np.divide, "rcp": np.reciprocal,
+}  # fmt: skip
 
 
-def single(m: Modifiers, sources: int, compute: Compute) -> Operation:
+def flushed(compute: Compute, wide: Compute | None = None, mode: str = "rn") -> Compute:
+    """The function with subnormals flushed on both sides; `wide` is it in float64 if it can round up to 2**-126."""
+    if wide is None:
+        return lambda *values: flush32(compute(*map(flush32, values)))
+
+    def run(*values: np.ndarray) -> np.ndarray:
+        given = [flush32(value) for value in values]
+        return flush32_result(compute(*given), lambda lanes: wide(*(v[lanes].astype(f64) for v in given)), mode)
+
+    return run
+
+
+def single(m: Modifiers, sources: int, compute: Compute, wide: Compute | None = None) -> Operation:
     """A float32 operation with .ftz and .sat wrapped around it as the modifiers say."""
     if "ftz" in m:
-        compute = flushed(compute)
+        compute = flushed(compute, wide, rounding(m))
     if "sat" in m:
         inner = compute
         return same_type("f32", sources, lambda *values: saturate(inner(*values)))
@@ -63,10 +78,10 @@ def _single(name: str, kind: str, m: Modifiers) -> Operation:
     sources, mode = SOURCES[name], rounding(m)
     if "approx" in m:
         return single(m, sources, APPROXIMATE[name])
-    function = SINGLE[name]  # .full too: within the 2 ulp the ISA allows
+    function, wide = SINGLE[name], WIDE.get(name)  # .full too: within the 2 ulp the ISA allows
     if mode == "rn" and name not in ("rcp", "sqrt"):
-        return single(m, sources, function)
-    return single(m, sources, lambda *values: function(*values, mode=mode))
+        return single(m, sources, function, wide)
+    return single(m, sources, lambda *values: function(*values, mode=mode), wide)
 
 
 @form("add sub mul", "f64", ROUNDING)
@@ -89,13 +104,21 @@ def _reciprocal(name: str, kind: str, m: Modifiers) -> Operation:
 # -- 9.7.3.9 to 9.7.3.12: sign, minimum, maximum ---------------------------------------------------
 
 
+SIGNS: dict[str, Compute] = {"abs": np.abs, "neg": np.negative}
+
+
 @form("abs neg", "f32", "ftz")
 def _sign(name: str, kind: str, m: Modifiers) -> Operation:
-    function = np.abs if name == "abs" else np.negative
-    return single(m, 1, function)
+    """No sign flip for NaN on an H200: the unit adds -0, so every NaN becomes the canonical one."""
+    function = SIGNS[name]
+    return single(m, 1, lambda a: quiet(function(a)))
 
 
-functions({"abs": np.abs, "neg": np.negative}, "f64", 1)
+@form("abs neg", "f64")
+def _sign_double(name: str, kind: str, m: Modifiers) -> Operation:
+    """No sign flip for NaN on an H200: it passes through unchanged, as CUDA's programming guide says."""
+    function = SIGNS[name]
+    return same_type("f64", 1, lambda a: np.where(a != a, a + a, function(a)))  # a + a makes a NaN quiet
 
 
 def extremum(name: str, m: Modifiers, nan: np.floating) -> Compute:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .ptx import Operand
+from .ptx import Immediate, Operand
 from .registry import Selection, Step, unsupported
 
 if TYPE_CHECKING:
@@ -124,12 +124,19 @@ def find(inst: Instruction) -> tuple[Form, str, tuple[str, ...]]:
 def decode(inst: Instruction, machine: Machine) -> Step:
     """Decode any instruction that has a form."""
     entry, kind, present = find(inst)
+    refuse_constants(inst, kind)
     modifiers = check_modifiers(inst, entry.modifiers, present)
     try:
         operation = entry.build(inst.parts[0], kind, modifiers)
     except IllegalForm as error:
         raise unsupported(inst, str(error)) from None
     return bind(inst, machine, operation)
+
+
+def refuse_constants(inst: Instruction, kind: str) -> None:
+    """PTX has no constants of the half types, and the assembler takes no integers for them either."""
+    if kind.startswith(("f16", "bf16")) and any(isinstance(x, Immediate) for x in inst.operands[1:]):
+        raise unsupported(inst, f"an operand of .{kind} must be a register, not a constant")
 
 
 def operands(inst: Instruction, count: int) -> tuple[Operand, ...]:

@@ -3,6 +3,9 @@
 Operands are bit patterns.  They are decoded to float64, where products are exact and sums are rounded to odd,
 and the result is rounded once to the format.  fma's .oob, which replaces the NaN that TMA fills in
 out of bounds by zero, is not emulated: the ISA does not say which NaN that is.
+
+Seen on an H200: neg and abs give 0x7FFF for every NaN, f16 and bf16; mul.ftz and fma.ftz flush 2**-14 - 2**-25,
+which f16 rounds to its smallest normal number (floats.tiny).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import numpy as np
 from .alu_float import extremum
 from .alu_forms import DTYPES, Compute, Modifiers, Operation, form
 from .alu_integer import split
-from .floats import BF16, F16, Format, add_odd, decode, encode, f64, narrow, saturate
+from .floats import BF16, F16, Format, add_odd, decode, encode, f64, narrow, saturate, tiny
 
 
 def format_of(kind: str) -> Format:
@@ -48,12 +51,13 @@ def half(kind: str, m: Modifiers, sources: int, function: Callable[..., np.ndarr
         result = function(*(decode(bits, fmt) for bits in inputs))
         if fmt is BF16:  # encode rounds to f16 itself
             result = narrow(result, fmt)
+        elif "ftz" in m:
+            result = np.where(tiny(result, fmt), np.copysign(0.0, result), result)
         if "sat" in m:
             result = saturate(result)
         if "relu" in m:
             result = relu(result)
-        bits = encode(result, fmt)
-        return flush16(bits) if "ftz" in m and fmt is F16 else bits
+        return encode(result, fmt)
 
     return packed(kind, sources, compute)
 
@@ -87,10 +91,13 @@ def _arithmetic(name: str, kind: str, m: Modifiers) -> Operation:
 @form("abs neg", "f16 f16x2", "ftz")
 @form("abs neg", "bf16 bf16x2")
 def _sign(name: str, kind: str, m: Modifiers) -> Operation:
+    infinity = np.uint16(0x7F80 if format_of(kind) is BF16 else 0x7C00)
+
     def compute(bits: np.ndarray) -> np.ndarray:
         if "ftz" in m:
             bits = flush16(bits)
-        return bits & np.uint16(0x7FFF) if name == "abs" else bits ^ np.uint16(0x8000)
+        size = bits & np.uint16(0x7FFF)
+        return np.where(size > infinity, np.uint16(0x7FFF), size if name == "abs" else bits ^ np.uint16(0x8000))
 
     return packed(kind, 1, compute)
 

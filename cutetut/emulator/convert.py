@@ -3,6 +3,9 @@
 A conversion has three parts: read a value (an integer, or float64, which holds every float exactly),
 round it, store it.  Special rules of the ISA: float to integer clamps; NaN becomes 0, or the lowest signed
 number where a 64-bit type takes part; .sat clamps floats to [0, 1] and integers to the destination's range.
+
+Seen on an H200: NaN becomes the canonical one from f32, but from f64 to bf16 it keeps its sign and upper bits;
+f64 to f16 and f32 is the same instruction of the machine, F2F.
 """
 
 from __future__ import annotations
@@ -13,7 +16,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .alu_forms import DTYPES, INTEGER, Compute, IllegalForm, Modifiers, Operation, bind, check_modifiers, operands
+from .alu_forms import (
+    DTYPES,
+    INTEGER,
+    Compute,
+    IllegalForm,
+    Modifiers,
+    Operation,
+    bind,
+    check_modifiers,
+    operands,
+    refuse_constants,
+)
 from .alu_half import relu
 from .alu_integer import split
 from .floats import (
@@ -21,6 +35,7 @@ from .floats import (
     E4M3,
     E5M2,
     F16,
+    F32,
     TF32,
     TO_INTEGRAL,
     Format,
@@ -30,6 +45,7 @@ from .floats import (
     f32,
     f64,
     flush32,
+    flush32_result,
     integer_odd,
     narrow,
     quiet,
@@ -139,9 +155,28 @@ def to_float(result: str, source: str, m: Modifiers) -> Compute:
         if source in ("s64", "u64"):
             return _saturated(lambda a: integer_to_double(a, mode), m)
         store = lambda x: x  # noqa: E731
-    if integral is None:
-        return lambda a: store(_clamped(load(a), m))
-    return lambda a: store(_clamped(integral(load(a)), m))
+    if integral is not None:
+        return lambda a: store(_clamped(integral(load(a)), m))
+    if source == "f64" and result != "f64" and "sat" not in m:
+        fmt = F32 if result == "f32" else FORMATS[result]
+        return lambda a: with_nans_of(a, store(a), fmt)
+    return lambda a: store(_clamped(load(a), m))
+
+
+def with_nans_of(a: np.ndarray, result: np.ndarray, fmt: Format) -> np.ndarray:
+    """Narrowed float64 with NaNs as an H200 makes them: the sign and the upper fraction bits stay, quiet is set."""
+    bad = a != a
+    if not np.count_nonzero(bad):
+        return result
+    kept = fmt.precision - 1  # fraction bits; above them the exponent, all ones, and the sign
+    top = 8 * np.dtype(fmt.dtype).itemsize - 1
+    bits = a[bad].view(np.uint64)
+    quiet_nan = (1 << top) - (1 << (kept - 1))  # the exponent and the highest fraction bit
+    fraction = (bits >> np.uint64(52 - kept)) & np.uint64((1 << kept) - 1)
+    pattern = (bits >> np.uint64(63)) << np.uint64(top) | np.uint64(quiet_nan) | fraction
+    stored = np.array(result)
+    stored.view(fmt.dtype)[bad] = pattern.astype(fmt.dtype)
+    return stored
 
 
 def _clamped(x: np.ndarray, m: Modifiers) -> np.ndarray:
@@ -163,7 +198,7 @@ def writer(result: str, mode: str, m: Modifiers) -> Callable[[np.ndarray], np.nd
     """float64 values, exact or rounded to odd, as register contents of a narrower type."""
     if result == "f32":
         if "ftz" in m:
-            return lambda x: flush32(quiet(round32(x, mode)))
+            return lambda x: flush32_result(quiet(round32(x, mode)), lambda lanes: x[lanes], mode)
         return lambda x: quiet(round32(x, mode))
     if result == "f64":
         return lambda x: x
@@ -253,6 +288,7 @@ def decode_cvt(inst: Instruction, machine: Machine) -> Step:
     if len(inst.parts) < 3:
         raise unsupported(inst, "cvt needs two types")
     result, source = inst.parts[-2:]
+    refuse_constants(inst, source)
     present = inst.parts[1:-2]
     if (result, source) in PACKED_MODIFIERS:
         modifiers = check_modifiers(inst, PACKED_MODIFIERS[result, source], present)

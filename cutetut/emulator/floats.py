@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -131,6 +131,29 @@ def flush32(x: np.ndarray) -> np.ndarray:
     """float32 subnormals to zeros of the same sign, as .ftz asks for."""
     small = ((x.view(np.uint32) << 1) - 1) < 0x00FFFFFF  # zero wraps round to the largest and stays out
     return np.where(small, np.copysign(f32(0), x), x) if np.count_nonzero(small) else x
+
+
+def tiny(x: np.ndarray, fmt: Format, mode: str = "rn") -> np.ndarray:
+    """Which results .ftz flushes: those below the smallest normal after rounding as if exponents had no end.
+
+    x is float64, exact or rounded to odd.  So 2**-126 - 2**-150 goes to zero (seen on an H200), although in float32
+    it rounds to 2**-126.  Rounding comes first in the code that NVIDIA's assembler makes of div.ftz and cvt.ftz.
+    """
+    return np.abs(narrow(x, replace(fmt, emin=-1000), mode)) < 2.0**fmt.emin
+
+
+def flush32_result(x: np.ndarray, exact: Callable[[np.ndarray], np.ndarray], mode: str) -> np.ndarray:
+    """Flush rounded results; exact(lanes) gives float64 values, exact or rounded to odd, of the lanes in doubt.
+
+    In doubt is +-2**-126, which may have been rounded up from a tiny value.
+    """
+    small = ((x.view(np.uint32) << 1) - 1) < 0x01000000  # zero wraps round to the largest and stays out
+    if not np.count_nonzero(small):
+        return x
+    lanes = np.flatnonzero(small)
+    result = np.array(x)
+    result[lanes] = np.where(tiny(exact(lanes), F32, mode), np.copysign(f32(0), x[lanes]), x[lanes])
+    return result
 
 
 def saturate(x: np.ndarray) -> np.ndarray:

@@ -145,9 +145,14 @@ def test_find_nth_set(rng: np.random.Generator) -> None:
     check("fns.b32", [mask, base, offset], np.uint32, nth)
 
 
+def bounds(position: int, length: int, width: int) -> tuple[int, int]:
+    """Modulo 256 by the ISA's words, but an H200 does not reduce them for 64 bits: len 0x100 takes in all of them."""
+    return (position & 0xFF, length & 0xFF) if width == 32 else (min(position, 64), min(length, 64))
+
+
 def field(a: int, position: int, length: int, width: int, signed: bool) -> int:
     """bfe by the ISA's words, one bit at a time."""
-    position, length, top = position & 0xFF, length & 0xFF, width - 1
+    (position, length), top = bounds(position, length, width), width - 1
     sign = a >> min(position + length - 1, top) & 1 if signed and length else 0
     bits = [a >> (position + i) & 1 if i < length and position + i <= top else sign for i in range(width)]
     return sum(bit << i for i, bit in enumerate(bits))
@@ -155,7 +160,7 @@ def field(a: int, position: int, length: int, width: int, signed: bool) -> int:
 
 def inserted(a: int, b: int, position: int, length: int, width: int) -> int:
     """bfi by the ISA's words, one bit at a time."""
-    position, length = position & 0xFF, length & 0xFF
+    position, length = bounds(position, length, width)
     for i in range(length):
         if position + i < width:
             b = b & ~(1 << (position + i)) | (a >> i & 1) << (position + i)

@@ -102,8 +102,8 @@ def test_setp_flushes() -> None:
     inputs = [(a, "%r1"), (b, "%r2")]
     assert predicates("setp.eq.ftz.f32 %p1, %r1, %r2;", inputs)[0] == [True, True, True]
     assert predicates("setp.eq.f32 %p1, %r1, %r2;", inputs)[0] == [False, False, False]
-    half = np.array([1, 0x8001], u16)
-    assert predicates("setp.eq.ftz.f16 %p1, %h1, 0;", [(half, "%h1")])[0] == [True, True]
+    half, zero = np.array([1, 0x8001], u16), np.zeros(2, u16)
+    assert predicates("setp.eq.ftz.f16 %p1, %h1, %h2;", [(half, "%h1"), (zero, "%h2")])[0] == [True, True]
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])

@@ -94,12 +94,56 @@ def flush(x: np.ndarray) -> np.ndarray:
     return np.where(np.abs(x) < np.finfo(f32).tiny, np.copysign(f32(0), x), x)
 
 
+ENDLESS = exact.Binary(exact.F32.precision, -1000, exact.F32.emax)  # float32 without subnormals
+
+
+def oracle_ftz(name: str, mode: str, *operands: np.ndarray) -> np.ndarray:
+    """What is tiny once rounded to 24 bits is flushed, even where float32 would round it up to 2**-126 (an H200)."""
+    given = [flush(x) for x in operands]
+    values = [exact.apply(name, ENDLESS, mode, *map(float, lane)) for lane in zip(*given, strict=True)]
+    tiny = np.abs(values) < 2.0**-126
+    return np.where(tiny, np.copysign(0.0, values), values).astype(f32)
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_ftz_flushes_both_sides_and_keeps_the_sign(mode: str, rng: np.random.Generator) -> None:
-    a, b, c = triples(rng, f32)
-    for name, operands in (("add", (a, b)), ("mul", (a, b)), ("div", (a, b)), ("fma", (a, b, c)), ("sqrt", (a,))):
-        expected = flush(oracle(name, f32, mode, *map(flush, operands)))
-        same_bits(call(f"{name}.{mode}.ftz.f32", *operands, out=f32), expected, name + " ")
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "fma", "sqrt"])
+def test_ftz_flushes_both_sides_and_keeps_the_sign(name: str, mode: str, rng: np.random.Generator) -> None:
+    operands = triples(rng, f32)[: {"fma": 3, "sqrt": 1}.get(name, 2)]
+    same_bits(call(f"{name}.{mode}.ftz.f32", *operands, out=f32), oracle_ftz(name, mode, *operands))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_ftz_of_quotients_near_the_smallest_normal(mode: str, rng: np.random.Generator) -> None:
+    """Up to 2**-127 of slack on either side of 2**-126: a divisor a little above 2**126 is where rp rounds up."""
+    near = np.concatenate([2.0**126 * (1 + np.arange(-3, 4) * 2.0**-23), 2.0**126 * rng.uniform(0.5, 2, 60)])
+    x = np.concatenate([near, -near]).astype(f32)
+    same_bits(call(f"rcp.{mode}.ftz.f32", x, out=f32), oracle_ftz("div", mode, np.ones_like(x), x))
+    y = rng.uniform(1, 2, len(x)).astype(f32)
+    same_bits(call(f"div.{mode}.ftz.f32", y, x, out=f32), oracle_ftz("div", mode, y, x))
+
+
+def below_the_smallest_normal() -> tuple[np.ndarray, np.ndarray]:
+    """Pairs whose product is 2**-126 * (1 - i**2 * 2**-46): what rounds to 2**-126 with 24 bits, and what does not."""
+    i = np.arange(1, 4096, 13) * 2.0**-23
+    sign = np.where(np.arange(len(i)) % 2, -1, 1)
+    return ((1 + i) * 2.0**-63).astype(f32), (sign * (1 - i) * 2.0**-63).astype(f32)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["mul", "fma"])
+def test_ftz_asks_whether_the_rounded_result_is_tiny(name: str, mode: str) -> None:
+    a, b = below_the_smallest_normal()
+    operands = (a, b) if name == "mul" else (a, b, np.zeros_like(a))
+    expected = oracle_ftz(name, mode, *operands)
+    assert len({*np.abs(expected).tolist()}) == (1 if mode == "rz" else 2)  # both sides of the question, but for rz
+    same_bits(call(f"{name}.{mode}.ftz.f32", *operands, out=f32), expected)
+
+
+def test_ftz_of_a_sum_just_below_the_smallest_normal() -> None:
+    """2**-126 less a product too small to see: under rn it stays, although the exact sum is below it."""
+    a, b, c = (np.array([x], f32) for x in (2.0**-80, -(2.0**-80), 2.0**-126))
+    same_bits(call("fma.rn.ftz.f32", a, b, c, out=f32), c)
+    same_bits(call("fma.rz.ftz.f32", a, b, c, out=f32), np.zeros(1, f32))
 
 
 def test_sat_clamps_to_the_unit_interval(rng: np.random.Generator) -> None:
@@ -157,8 +201,9 @@ def test_signs_and_properties(dtype: type, rng: np.random.Generator) -> None:
     unsigned: type[np.unsignedinteger] = np.uint32 if dtype is f32 else np.uint64
     sign = unsigned(1 << (8 * np.dtype(dtype).itemsize - 1))
     bits, other = a.view(unsigned), b.view(unsigned)
-    assert (call(f"neg.{kind}", a, out=dtype).view(unsigned) == bits ^ sign).all()
-    assert (call(f"abs.{kind}", a, out=dtype).view(unsigned) == bits & ~sign).all()
+    number = ~np.isnan(a)
+    assert (call(f"neg.{kind}", a, out=dtype).view(unsigned) == bits ^ sign)[number].all()
+    assert (call(f"abs.{kind}", a, out=dtype).view(unsigned) == bits & ~sign)[number].all()
     assert (call(f"copysign.{kind}", a, b, out=dtype).view(unsigned) == (other & ~sign) | (bits & sign)).all()
     tiny = np.finfo(dtype).tiny
     zero_or_normal = (a == 0) | ((np.abs(a) >= tiny) & np.isfinite(a))
@@ -170,6 +215,24 @@ def test_signs_and_properties(dtype: type, rng: np.random.Generator) -> None:
     for question, answer in expected.items():
         line = f"testp.{question}.{kind} %p1, {register}; selp.u32 %r20, 1, 0, %p1;"
         assert (execute(line, [(a, register)], np.uint32, "%r20") == answer).all(), question
+
+
+@pytest.mark.parametrize("name", ["neg", "abs"])
+def test_signs_of_nan(name: str) -> None:
+    """No sign flip on an H200: float32 gives the canonical NaN, float64 passes it through, made quiet."""
+    single = np.array([0x7F800001, 0xFF800001, 0x7FC00000, 0xFFC12345, 0x7FFFFFFF], np.uint32)
+    result = call(f"{name}.f32", single.view(f32), out=f32).view(np.uint32)
+    assert list(map(hex, result)) == [hex(0x7FFFFFFF)] * len(single)
+    double = np.array([0x7FF8000000000000, 0xFFF8000000000000, 0x7FFD809A3CFD3DD1, 0xFFF8000000000001], np.uint64)
+    result = call(f"{name}.f64", double.view(f64), out=f64).view(np.uint64)
+    assert list(map(hex, result)) == list(map(hex, double))
+
+
+def test_signs_of_signaling_nan() -> None:
+    double = np.array([0x7FF0000000000001, 0xFFF0000000000001, 0xFFF123456789ABCD], np.uint64)
+    for name in ("neg", "abs"):
+        result = call(f"{name}.f64", double.view(f64), out=f64).view(np.uint64)
+        assert list(map(hex, result)) == list(map(hex, double | np.uint64(1 << 51))), name
 
 
 def test_abs_and_neg_flush() -> None:

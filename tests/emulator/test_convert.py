@@ -123,9 +123,32 @@ def test_narrowing_under_every_mode(source: str, mode: str, rng: np.random.Gener
         same_bits(call(f"cvt.{mode}.f16.{source}", x, out=f16), rounded(x, exact.F16, mode).astype(f16))
         brain = call(f"cvt.{mode}.bf16.{source}", x, out=u16)
         same_bits((brain.astype(u32) << 16).view(f32), rounded(x, exact.BF16, mode).astype(f32))
-        assert (brain[np.isnan(x)] == 0x7FFF).all()
-        if source == "f64":
+        if source == "f32":
+            assert (brain[np.isnan(x)] == 0x7FFF).all()
+        else:
             same_bits(call(f"cvt.{mode}.f32.f64", x, out=f32), rounded(x, exact.F32, mode).astype(f32))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("kind", "kept", "bits"), [("bf16", 7, 16), ("f16", 10, 16), ("f32", 23, 32)])
+def test_nan_of_float64_keeps_its_upper_bits(kind: str, kept: int, bits: int, mode: str) -> None:
+    """The sign and the upper bits of the fraction stay and the quiet bit is set; seen on an H200 for bf16."""
+    x = np.array([0x7FF8000000000000, 0xFFF8000000000000, 0x7FFD809A3CFD3DD1, 0xFFFFFFFFFFFFFFFF, 0xFFF8000000000001,
+                  0x7FF0000000000001, 0xFFF123456789ABCD], np.uint64)  # fmt: skip
+    digits = [f"{v:064b}" for v in x.tolist()]  # sign, 11 of exponent, 52 of fraction
+    want = [int(d[0] + "1" * (bits - kept - 1) + "1" + d[13 : 12 + kept], 2) for d in digits]
+    result = call(f"cvt.{mode}.{kind}.f64", x.view(f64), out=u16 if bits == 16 else u32)
+    assert list(map(hex, result.tolist())) == list(map(hex, want))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_ftz_of_float64_asks_whether_the_rounded_result_is_tiny(mode: str) -> None:
+    """Around 2**-126 less a half and a whole unit of 24 bits, where the float32 rounds up to 2**-126 or not."""
+    units = np.array([0, 0.25, 0.5, 0.75, 1, 1.25, 2, 3, 4])
+    x = np.concatenate([1 - units * 2.0**-25, -1 + units * 2.0**-25]) * 2.0**-126
+    endless = rounded(x, exact.Binary(24, -1000, 127), mode)
+    want = np.where(np.abs(endless) < 2.0**-126, np.copysign(0.0, endless), endless)
+    same_bits(call(f"cvt.{mode}.ftz.f32.f64", x, out=f32), want.astype(f32))
 
 
 @pytest.mark.parametrize("mode", ["rna", "rn", "rz"])
