@@ -157,7 +157,7 @@ class Mbarriers:
         if arrivals > barrier.pending:
             raise self._too_many(barrier, arrivals, threads)
         barrier.pending -= arrivals
-        barrier.remote |= bool(self.machine.cta_of[threads[0]] != barrier.cta)
+        barrier.remote |= bool((self.machine.cta_of[threads] != barrier.cta).any())
         barrier.arrivals.append(Arrival(inst, threads, arrivals))
         self.used_by.setdefault(inst.index, set()).add(barrier.made_with.index)
         self._settle(barrier)
