@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+import re
+from contextlib import AbstractContextManager
 
-from tests.emulator.harness import kernel, run
+import numpy as np
+import pytest
+
+from cutetut.emulator.errors import UnknownInstruction
+from tests.emulator.harness import kernel, on_gpu, run
 
 BLOCK = 1024
 REGISTER = {1: "%h", 2: "%h", 4: "%r", 8: "%rd"}
@@ -40,3 +45,10 @@ def call(opcode: str, *values: np.ndarray, out: type) -> np.ndarray:
     names = [f"{REGISTER[v.dtype.itemsize]}{i + 1}" for i, v in enumerate(values)]
     d = f"{REGISTER[np.dtype(out).itemsize]}20"
     return execute(f"{opcode} {', '.join([d, *names])};", list(zip(values, names, strict=True)), out, d)
+
+
+def refused(opcode: str = "") -> AbstractContextManager[object]:
+    """Around a form that sm_90a does not have: the emulator names it as unknown, on a GPU the assembler complains."""
+    if on_gpu():
+        return pytest.raises(RuntimeError, match=r"ptxas .*error")
+    return pytest.raises(UnknownInstruction, match=re.escape(opcode))

@@ -13,7 +13,7 @@ import torch
 
 from cutetut.emulator.errors import UnknownInstruction
 from tests.emulator import exact
-from tests.emulator.lines import call
+from tests.emulator.lines import call, execute, refused
 
 u16, u32, f32 = np.uint16, np.uint32, np.float32
 FORMAT = {"f16": exact.F16, "bf16": exact.BF16}
@@ -170,12 +170,27 @@ def test_approximations(kind: str) -> None:
     both_halves("ex2.approx" if kind == "f16" else "ex2.approx.ftz", kind, [sample], nearest(power, kind == "bf16"))
 
 
-@pytest.mark.emulator
 @pytest.mark.parametrize(
     "opcode",
-    ["fma.rn.oob.f16", "fma.f16", "add.sat.bf16", "add.rz.f16", "ex2.approx.ftz.f16", "min.abs.f16", "div.rn.f16"],
+    ["fma.f16", "add.sat.bf16", "add.rz.f16", "ex2.approx.ftz.f16", "min.abs.f16", "div.rn.f16"],
 )
 def test_illegal_forms_are_refused(opcode: str) -> None:
     one = np.ones(32, u16)
-    with pytest.raises(UnknownInstruction):
+    with refused(opcode):
         call(opcode, *[one] * {"fma": 3, "ex2": 1}.get(opcode[:3], 2), out=u16)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["add.f16 %h2, %h1, 0x3C00;", "fma.rn.bf16x2 %r2, %r1, %r1, 0;", "setp.eq.ftz.f16 %p1, %h1, 0;",
+     "set.eq.u32.f16x2 %r2, %r1, 0;", "cvt.f32.f16 %r2, 0x3C00;"],
+)  # fmt: skip
+def test_halves_have_no_constants(line: str) -> None:
+    with refused(line.split()[0]):
+        execute(line, [(np.ones(32, u16), "%h1"), (np.ones(32, u32), "%r1")], u16, "%h1")
+
+
+@pytest.mark.emulator
+def test_a_legal_form_that_is_not_emulated_is_named() -> None:
+    with pytest.raises(UnknownInstruction, match=r"fma\.rn\.oob\.f16"):
+        call("fma.rn.oob.f16", *[np.ones(32, u16)] * 3, out=u16)
