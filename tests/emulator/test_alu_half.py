@@ -151,6 +151,18 @@ def test_extremum(name: str, kind: str, rng: np.random.Generator) -> None:
     check(".xorsign.abs", np.where(np.signbit(a) ^ np.signbit(b), -size, size))
 
 
+@pytest.mark.parametrize(("kind", "tanh", "ex2"), [("f16", 2.0**-10.987, 2.0**-9.9), ("bf16", 2.0**-8, 2.0**-7)])
+def test_approximations_are_within_the_isas_error(kind: str, tanh: float, ex2: float) -> None:
+    """tanh has an absolute bound, ex2 a relative one where the result is normal (9.7.4.9, 9.7.4.10)."""
+    x = values(ALL16, kind)
+    chosen = np.abs(x) < (14 if kind == "f16" else 126)
+    bits, x = ALL16[chosen], x[chosen]
+    got = values(call(f"tanh.approx.{kind}", bits, out=u16), kind)
+    assert (np.abs(got - np.tanh(x)) <= tanh).all()
+    got = values(call("ex2.approx.f16" if kind == "f16" else "ex2.approx.ftz.bf16", bits, out=u16), kind)
+    assert (np.abs(got / np.exp2(x) - 1) <= ex2).all()
+
+
 @pytest.mark.emulator  # hardware may differ by the ISA's error bound; the emulator gives the nearest number
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_approximations(kind: str) -> None:
