@@ -13,6 +13,7 @@ from . import (  # noqa: F401
     mbarrier,
     mma,
     setmaxnreg,
+    tensormap_edit,
     tma,
     warp,
     wgmma,
