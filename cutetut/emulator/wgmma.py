@@ -104,13 +104,13 @@ class Wgmma:
                     for register in operand.items if isinstance(operand, Vector) else ():
                         if isinstance(register, Register):
                             self.rows.setdefault(register.name, len(self.rows))
-        self.busy = np.zeros((len(self.rows), machine.T), np.bool_)  # in flight
+        self.busy = np.zeros((len(self.rows), machine.T), np.uint16)  # WGMMAs in flight that own the register
         # since wgmma.fence: 0, or 1 + the instruction that wrote the register, or -1 before the first fence
         self.touched = np.full((len(self.rows), machine.T), NEVER, np.int32)
         self.reset()
 
     def reset(self) -> None:
-        self.busy[:] = False
+        self.busy[:] = 0
         self.touched[:] = NEVER
         self.open: dict[int, list[Operation]] = {}
         self.groups: dict[int, list[list[Operation]]] = {}
@@ -130,7 +130,7 @@ class Wgmma:
     def check_access(self, rows: list[int], sel: Selection, results: list[int]) -> None:
         """An ordinary instruction touches registers: none of them may be in flight."""
         for row in rows:
-            busy = self.busy[row, sel]
+            busy = self.busy[row, sel] != 0
             if busy.any():
                 verb = "written" if row in results else "read"
                 raise self._still_busy(row, int(threads_of(sel)[busy][0]), verb)
@@ -180,17 +180,15 @@ class Wgmma:
         operation.after = previous if previous is not None and not previous.done else None
         self.last[group] = operation
         self.open.setdefault(group, []).append(operation)
-        self.busy[registers[:, None], threads] = True
+        self.busy[registers, threads[0] : threads[0] + WARPGROUP] += 1
         self.in_flight.append((operation, registers, threads))
         self.machine.pending.issue(operation)
 
     def finished(self, operation: Operation) -> None:
         """Registers are free again unless a later WGMMA of the chain holds them."""
-        mine = next(entry for entry in self.in_flight if entry[0] is operation)
-        self.in_flight.remove(mine)
-        self.busy[mine[1][:, None], mine[2]] = False
-        for _, registers, threads in self.in_flight:
-            self.busy[registers[:, None], threads] = True
+        at = next(i for i, entry in enumerate(self.in_flight) if entry[0] is operation)
+        _, registers, threads = self.in_flight.pop(at)
+        self.busy[registers, threads[0] : threads[0] + WARPGROUP] -= 1
 
     def wait(self, group: int, keep: int) -> None:
         groups = self.groups.get(group, [])
