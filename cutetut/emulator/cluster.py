@@ -99,11 +99,9 @@ def decode_mapa(inst: Instruction, machine: Machine) -> Step:
     window = dtype(SHARED_WINDOW) if wide and "shared::cluster" not in inst.parts else dtype(0)
 
     def step(sel: Selection) -> None:
-        if (rank[sel] >= machine.cluster_size).any():
-            raise IllegalInstruction(
-                f"mapa names rank {int(rank[sel].max())} of a cluster of {machine.cluster_size} CTAs"
-            )
-        d[sel] = (a[sel] & keep) | np.left_shift(rank[sel].astype(dtype), dtype(RANK_SHIFT)) | window
+        # compilers compute addresses that a branch then leaves unused: a rank out of range is an error when accessed
+        named = np.minimum(rank[sel], 0xFF).astype(dtype)
+        d[sel] = (a[sel] & keep) | np.left_shift(named, dtype(RANK_SHIFT)) | window
 
     return step
 

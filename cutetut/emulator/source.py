@@ -24,16 +24,13 @@ def text(file: str, line: int) -> str:
 def kernel_name(kernel: Function) -> str:
     """The Python function a kernel was compiled from; its PTX name where that cannot be found.
 
-    CuTe DSL appends the argument types to the function's name; the first source line says where it ends.
+    CuTe DSL appends the argument types to the function's name; the functions of its file say where it ends.
     """
     first = next((inst.loc for inst in kernel.body if inst.loc is not None), None)
     if first is None:
         return kernel.name
-    for number in range(first.line, 0, -1):
-        found = re.match(r"\s*def\s+(\w+)", linecache.getline(first.file, number))
-        if found and found[1] in kernel.name:
-            return found[1]
-    return kernel.name
+    names = re.findall(r"^\s*def\s+(\w+)", "".join(linecache.getlines(first.file)), re.MULTILINE)
+    return max((n for n in names if kernel.name.startswith(f"kernel_cutlass_{n}_")), key=len, default=kernel.name)
 
 
 def _cell_number(file: str) -> int | None:
