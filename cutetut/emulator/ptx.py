@@ -16,7 +16,10 @@ BYTES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf1
 
 @dataclass(frozen=True)
 class Location:
-    """A source position from `.loc`: the file as CuTe DSL names it, line and column counted from 1."""
+    """A source position from `.loc`: the file as CuTe DSL names it, the line counted from 1.
+
+    Column 0: the compiler knows no line, this is the last one it named before.
+    """
 
     file: str
     line: int

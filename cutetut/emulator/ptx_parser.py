@@ -32,9 +32,18 @@ def _without_comments(text: str) -> str:
     return _COMMENT.sub(lambda m: m[1] or "\n" * m[0].count("\n") or " ", text)
 
 
+_INLINE = re.compile(r"// begin inline asm.*?// end inline asm", re.DOTALL)
+_LOC = re.compile(r"^\s*\.loc\b[^\n]*", re.MULTILINE)
+
+
+def _without_counted_locations(text: str) -> str:
+    """LLVM counts one source line up for each line of inline assembly: only the location in front of it is true."""
+    return _INLINE.sub(lambda m: _LOC.sub("", m[0]), text)
+
+
 class Parser:
     def __init__(self, text: str) -> None:
-        self.text = text = _without_comments(text)
+        self.text = text = _without_comments(_without_counted_locations(text))
         self.pos = 0
         self.line = 1  # of the token taken last
         self.line_pos = 0
@@ -216,8 +225,11 @@ class _Body:
         numbers = re.findall(r"\d+", text)
         if len(numbers) < 3:
             raise self.parser.error(f".loc needs file, line and column: {text!r}")
-        file = self.parser.files.get(int(numbers[0]), "")
-        self.loc = Location(file, int(numbers[1]), int(numbers[2])) if int(numbers[1]) else None
+        file, line, column = self.parser.files.get(int(numbers[0]), ""), int(numbers[1]), int(numbers[2])
+        if not column and self.loc is not None:  # LLVM's word for "somewhere in this function"
+            self.loc = Location(self.loc.file, self.loc.line, 0)
+        else:
+            self.loc = Location(file, line, column) if line else None
 
     def label(self, name: str) -> None:
         p = self.parser

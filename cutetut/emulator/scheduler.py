@@ -393,7 +393,7 @@ class Scheduler:
             tid = (number % x, number // x % y, number // (x * y))
         source, text = "", ""
         if inst is not None and inst.loc is not None:
-            source = describe(inst.loc.file, inst.loc.line)
+            source = ("" if inst.loc.column else "after ") + describe(inst.loc.file, inst.loc.line)
             text = source_text(inst.loc.file, inst.loc.line)
         return Place(
             self.kernel_name, cta, warp, lane, tid,  # type: ignore[arg-type]
