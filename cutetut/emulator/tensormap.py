@@ -57,9 +57,19 @@ class TensorMap:
         return int(np.prod(self.counts)) * self.nbytes
 
     @cached_property
+    def steps(self) -> tuple[int, ...]:
+        """Element strides that count: the contiguous dimension has none unless the layout is interleaved."""
+        return self.element_strides if self.interleave else (1, *self.element_strides[1:])
+
+    @cached_property
     def counts(self) -> tuple[int, ...]:
         """Elements copied along each dimension: an element stride takes every n-th of the box."""
-        return tuple(-(-b // s) for b, s in zip(self.box, self.element_strides, strict=True))
+        return tuple(-(-b // s) for b, s in zip(self.box, self.steps, strict=True))
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory a box may touch: a swizzle moves chunks inside whole lines of 128 bytes."""
+        return -(-self.box_bytes // 128) * 128 if self.swizzle else self.box_bytes
 
 
 def decode(image: bytes) -> TensorMap:

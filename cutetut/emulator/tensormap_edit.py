@@ -1,7 +1,7 @@
 """Tensor maps changed by the kernel: tensormap.replace, tensormap.cp_fenceproxy (PTX ISA 9.7.9.28, 9.7.13.4).
 
 Neither is a matter of the copy engine.  NVIDIA's assembler turns tensormap.replace into loads, shifts and
-stores of the 128-byte image, which is where the layout of `FIELDS` was read off (ptxas 13.0 for sm_90a,
+stores of the 128-byte image, which is where `_places` was read off (ptxas 13.0 for sm_90a,
 nvdisasm), and it agrees with what cuTensorMapEncodeTiled packs.
 """
 

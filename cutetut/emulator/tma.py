@@ -61,7 +61,7 @@ def locate_box(tensor: TensorMap, coordinates: list[int], shared: int) -> Box:
     where = np.zeros(1, np.int64)
     inside = np.ones(1, np.bool_)
     for d, grid in enumerate(_box_offsets(tensor.counts)):
-        at = coordinates[d] + grid * tensor.element_strides[d]
+        at = coordinates[d] + grid * tensor.steps[d]
         inside = inside & (at >= 0) & (at < tensor.sizes[d])
         where = where + at * tensor.strides[d]
     linear = shared + np.arange(len(where), dtype=np.int64) * tensor.nbytes
@@ -193,19 +193,16 @@ def _issue_load(
     if shared % 128:
         raise Misaligned(f"the box goes to shared address {shared}; TMA needs a multiple of 128", threads=one)
     box = locate_box(tensor, coordinates, 0)
-    span = box.global_host[box.inside]
-    if span.size:
-        ends = np.array([span.min(), span.max()])
-        machine.memory.locate(ends, tensor.nbytes, np.array([thread, thread]), False)
+    _check_global(machine, box.global_host[box.inside], tensor.nbytes, thread, False)
     for rank in _ranks(machine, thread, mask):
         target = shared if rank is None else machine.shared.in_cta(shared, rank)
         signal = barrier if rank is None else machine.shared.in_cta(barrier, rank)
-        host = machine.shared.claim(target, tensor.box_bytes, thread, inst.index, tensor.swizzle)
+        host = machine.shared.claim(target, tensor.shared_bytes, thread, inst.index, tensor.swizzle)
         bar = machine.mbarriers.signalled(machine.shared.host_of(signal, thread, inst=inst.index), thread)
         what = f"the TMA load of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
         run = _load_runner(machine, tensor, coordinates, host, bar, int(machine.cta_of[thread]))
         machine.pending.issue(
-            Operation(what, inst, thread, run, bar, ((host, host + tensor.box_bytes),), nbytes=tensor.box_bytes)
+            Operation(what, inst, thread, run, bar, ((host, host + tensor.shared_bytes),), nbytes=tensor.box_bytes)
         )
 
 
@@ -218,26 +215,39 @@ def _load_runner(
         unit = HOST[tensor.nbytes]
         values = np.zeros(len(box.inside), unit.dtype)
         values[box.inside] = unit[index(box.global_host[box.inside], tensor.nbytes)]
+        if tensor.element.startswith(("f32.ftz", "tf32")):
+            values = _converted(values, tensor.element)
         if tensor.nan_fill:
-            values[~box.inside] = _NAN[tensor.element]
-        if tensor.element.startswith("tf32"):
-            values &= np.uint32(0xFFFFE000)
+            values[~box.inside] = _NAN[tensor.nbytes]
         unit[index(box.shared_offset - window + host, tensor.nbytes)] = values
-        machine.shared.mark_written(host, tensor.box_bytes)
+        machine.shared.mark_written(host, tensor.shared_bytes)
         machine.mbarriers.complete_bytes(bar, tensor.box_bytes, cta)
 
     return run
 
 
-_NAN = {
-    "f16": 0x7FFF,
-    "bf16": 0x7FFF,
-    "f32": 0x7FFFFFFF,
-    "tf32": 0x7FFFFFFF,
-    "tf32.ftz": 0x7FFFFFFF,
-    "f32.ftz": 0x7FFFFFFF,
-    "f64": 0x7FFFFFFFFFFFFFFF,
-}
+_NAN = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}  # of float formats; maps of other types have no NaN fill
+
+
+def _converted(bits: np.ndarray, element: str) -> np.ndarray:
+    """float32 bits as a load of this type delivers them: .ftz flushes subnormals, tf32 rounds to nearest even."""
+    if element.endswith(".ftz"):
+        bits = np.where(bits & 0x7F800000 == 0, bits & 0x80000000, bits).astype(np.uint32)
+    if element.startswith("tf32"):
+        rounded = bits + np.uint32(0xFFF) + (bits >> 13 & 1)
+        bits = np.where(bits & 0x7F800000 == 0x7F800000, bits, rounded) & np.uint32(0xFFFFE000)
+    return bits
+
+
+def _check_global(machine: Machine, addresses: np.ndarray, nbytes: int, thread: int, store: bool) -> None:
+    """Every element must lie in a tensor of the launch; usually all of them lie in the same one."""
+    if not addresses.size:
+        return
+    low, high = int(addresses.min()), int(addresses.max()) + nbytes
+    machine.memory.locate(np.array([low, high - nbytes]), nbytes, np.array([thread, thread]), store)
+    found = machine.memory.recent
+    if found is None or not (found.start <= low and high <= found.end):
+        machine.memory.locate(addresses, nbytes, np.full(len(addresses), thread), store)
 
 
 def _ranks(machine: Machine, thread: int, mask: int | None) -> list[int | None]:
@@ -271,12 +281,13 @@ def _issue_store(
     one = np.array([thread])
     if shared % 128:
         raise Misaligned(f"the box comes from shared address {shared}; TMA needs a multiple of 128", threads=one)
-    host = machine.shared.async_source(shared, tensor.box_bytes, thread)
+    host = machine.shared.host_of(shared, thread, tensor.shared_bytes, inst.index)
     box = locate_box(tensor, coordinates, machine.shared.window_address(host))
+    source = box.shared_offset - machine.shared.window_address(host) + host
+    machine.shared.check_async_read(np.unique(source >> 4) << 4, thread, "the TMA store reads", 32)
     target = box.global_host[box.inside]
-    if target.size:
-        machine.memory.locate(np.array([target.min(), target.max()]), tensor.nbytes, np.array([thread] * 2), True)
-    from_host = index(box.shared_offset[box.inside] - machine.shared.window_address(host) + host, tensor.nbytes)
+    _check_global(machine, target, tensor.nbytes, thread, True)
+    from_host = index(source[box.inside], tensor.nbytes)
     captured: list[np.ndarray] = []
     unit = HOST[tensor.nbytes]
 
@@ -290,7 +301,7 @@ def _issue_store(
         combine(reduction, tensor.element, index(target, tensor.nbytes), unit, captured[0])
 
     what = f"the TMA store of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
-    operation = Operation(what, inst, thread, run, reads=((host, host + tensor.box_bytes),), read=read)
+    operation = Operation(what, inst, thread, run, reads=((host, host + tensor.shared_bytes),), read=read)
     machine.bulk.add(operation)
     machine.pending.issue(operation)
 
@@ -305,6 +316,7 @@ REDUCTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "inc": lambda a, b: np.where(a >= b, 0, a + 1),
     "dec": lambda a, b: np.where((a == 0) | (a > b), b, a - 1),
 }
+_OF_FLOATS = {"min": np.fmin, "max": np.fmax}  # a NaN loses against a number (section 9.7.13.5)
 _NUMPY = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "s32": np.int32, "u64": np.uint64, "s64": np.int64,
           "f16": np.float16, "f32": np.float32, "f32.ftz": np.float32, "tf32": np.float32, "tf32.ftz": np.float32,
           "f64": np.float64}  # fmt: skip
@@ -315,7 +327,7 @@ def combine(reduction: str | None, element: str, where: np.ndarray, unit: np.nda
     if reduction is None:
         unit[where] = values
         return
-    function = REDUCTIONS[reduction]
+    function = _OF_FLOATS.get(reduction, REDUCTIONS[reduction]) if "f" in element else REDUCTIONS[reduction]
     if element == "bf16":
         wide = [(v.astype(np.uint32) << 16).view(np.float32) for v in (unit[where], values)]
         unit[where] = bf16_bits(function(*wide))
