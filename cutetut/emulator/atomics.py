@@ -168,7 +168,7 @@ def _halves(word: np.ndarray, dtype: np.dtype) -> list[np.ndarray]:
     return [word.view(dtype)[half::2] for half in (0, 1)]
 
 
-class _Atomic:
+class Atomic:
     """What atom and red share: where, with which values, and how memory changes."""
 
     def __init__(self, inst: Instruction, machine: Machine, first: int) -> None:
@@ -254,7 +254,7 @@ class _Atomic:
         return old
 
 
-def _result_writers(inst: Instruction, machine: Machine, atomic: _Atomic) -> list[Callable[..., Any]]:
+def _result_writers(inst: Instruction, machine: Machine, atomic: Atomic) -> list[Callable[..., Any]]:
     """Assigns the old values of each element to the result; the rest of a wider register is zero."""
     result = inst.operands[0]
     items = result.items if isinstance(result, Vector) else (result,)
@@ -285,7 +285,7 @@ def _assign(row: np.ndarray, raw: type) -> Callable[[Selection, np.ndarray], Non
               ".or .xor of 16 to 64 bits, .noftz.f16 .bf16 and x2, {.v2 .v4 .v8} in .global")  # fmt: skip
 def decode_atom(inst: Instruction, machine: Machine) -> Step:
     """Read, combine and write one memory location; the old value is the result."""
-    atomic = _Atomic(inst, machine, 1)
+    atomic = Atomic(inst, machine, 1)
     writers = _result_writers(inst, machine, atomic)
 
     def step(sel: Selection) -> None:
@@ -303,7 +303,7 @@ def decode_red(inst: Instruction, machine: Machine) -> Step:
     """Combine into one memory location without a result."""
     if {"exch", "cas", "acquire", "acq_rel"} & set(inst.parts):
         raise unsupported(inst, "red only reduces")
-    atomic = _Atomic(inst, machine, 0)
+    atomic = Atomic(inst, machine, 0)
 
     def step(sel: Selection) -> None:
         atomic.run(sel)

@@ -71,7 +71,7 @@ LEGAL_SPARSE: Legal = {
 
 
 @dataclass(frozen=True)
-class _Form:
+class Form:
     """What one mma multiplies: m x 8 x k, the types of D, A and B."""
 
     m: int
@@ -82,7 +82,7 @@ class _Form:
     saturate: bool
 
     @classmethod
-    def of(cls, inst: Instruction, legal: Legal) -> _Form:
+    def of(cls, inst: Instruction, legal: Legal) -> Form:
         """Read the opcode; raises UnknownInstruction for a combination that does not exist or is not emulated."""
         words = inst.parts[inst.parts.index("sync") :] if "sync" in inst.parts else ()
         saturate = "satfinite" in words
@@ -127,7 +127,7 @@ class _Registers:
 class _Product:
     """The registers of one mma and how its matrices lie in them; `k_of_a` is K / 2 where A is sparse."""
 
-    def __init__(self, inst: Instruction, machine: Machine, form: _Form, k_of_a: int) -> None:
+    def __init__(self, inst: Instruction, machine: Machine, form: Form, k_of_a: int) -> None:
         self.form = form
         self.nbytes, self.d_bytes = FORMATS[form.a].nbytes, FORMATS[form.d].nbytes
         wide = form.a == "f64"
@@ -166,7 +166,7 @@ class _Product:
               "k16 k32 e4m3 e5m2, m8n8k4 k4 k8 k16 f64; D and C f16 f32 s32 f64")  # fmt: skip
 def decode_mma(inst: Instruction, machine: Machine) -> Step:
     """D = A B + C for one m x 8 tile per warp."""
-    form = _Form.of(inst, LEGAL)
+    form = Form.of(inst, LEGAL)
     product = _Product(inst, machine, form, form.k)
 
     def step(sel: Selection) -> None:
@@ -180,7 +180,7 @@ def decode_mma(inst: Instruction, machine: Machine) -> Step:
         forms=".sync.aligned.m16n8kK.row.col: k16 k32 f16 bf16, selector 0-3 or 0-1")  # fmt: skip
 def decode_sparse_mma(inst: Instruction, machine: Machine) -> Step:
     """D = A B + C where A keeps two of every four elements of a row, and metadata says which two."""
-    form = _Form.of(inst, LEGAL_SPARSE)
+    form = Form.of(inst, LEGAL_SPARSE)
     product = _Product(inst, machine, form, form.k // 2)
     metadata = machine.source(inst.operands[4], np.uint32)
     threads_per_group = form.k // 16  # lanes of each four that hold metadata

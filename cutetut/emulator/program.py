@@ -14,6 +14,7 @@ import numpy as np
 from .errors import EmulatorError, PtxSyntaxError
 from .machine import Machine
 from .memory import threads_of
+from .observe import Watcher, watch
 from .ptx import Instruction, Negated
 from .registry import Opcode, Selection, Step, lookup
 from .unwritten import Unwritten, registers_in
@@ -56,8 +57,9 @@ def decode(machine: Machine) -> Program:
         program.blocks.append(block)
     unwritten = Unwritten(machine, program.blocks, entries)
     machine.unwritten_marks = unwritten.marks
+    watcher = watch(machine)
     for block in program.blocks:
-        _decode_block(block, machine, entries, unwritten)
+        _decode_block(block, machine, entries, unwritten, watcher)
     program.blocks.append(Block(end))  # falling off the end of the body
     return program
 
@@ -96,11 +98,15 @@ def _successors(
     return [following]
 
 
-def _decode_block(block: Block, machine: Machine, entries: list[Opcode], unwritten: Unwritten) -> None:
+def _decode_block(
+    block: Block, machine: Machine, entries: list[Opcode], unwritten: Unwritten, watcher: Watcher | None
+) -> None:
     """Fill in the steps: exactly one per instruction, so that an error can name the one it happened in."""
     for inst in block.instructions:
         entry = entries[inst.index]
         step = _decode(inst, entry, machine)
+        if watcher is not None:
+            step = watcher.executed(step, inst, entry)
         guard = _guard(inst, machine)
         if entry.joins is not None:
             block.joins = _members(inst, entry, machine, guard)
@@ -114,6 +120,8 @@ def _decode_block(block: Block, machine: Machine, entries: list[Opcode], unwritt
         if watched is not _nothing or not entry.ends_block:
             watched = _guarded(watched, guard)
         watched = unwritten.check_guard(watched, inst)
+        if watcher is not None:
+            watched = watcher.issued(watched, inst, entry)
         if watched is not _nothing or not entry.ends_block:
             block.steps.append(watched)
 

@@ -68,7 +68,7 @@ def locate_box(tensor: TensorMap, coordinates: list[int], shared: int) -> Box:
     return Box(tensor.address + where, swizzled(linear, tensor.swizzle), inside)
 
 
-class _Tensor:
+class TensorOperand:
     """[tensorMap, {coordinates}] of an instruction."""
 
     def __init__(self, inst: Instruction, machine: Machine, operand: Operand) -> None:
@@ -171,7 +171,7 @@ def _decode_load(inst: Instruction, machine: Machine) -> Step:
         raise unsupported(inst, "the destination and the mbarrier must be [address]")
     shared = address_getter(machine, destination)
     barrier = address_getter(machine, inst.operands[2])
-    tensor = _Tensor(inst, machine, inst.operands[1])
+    tensor = TensorOperand(inst, machine, inst.operands[1])
     mask = machine.source(inst.operands[3], np.uint16) if "multicast::cluster" in inst.parts else None
 
     def step(sel: Selection) -> None:
@@ -264,7 +264,7 @@ def _decode_store(inst: Instruction, machine: Machine, reduction: str | None) ->
     if not isinstance(source, Address):
         raise unsupported(inst, "the source must be [address]")
     shared = address_getter(machine, source)
-    tensor = _Tensor(inst, machine, inst.operands[0])
+    tensor = TensorOperand(inst, machine, inst.operands[0])
 
     def step(sel: Selection) -> None:
         for thread in threads_of(sel).tolist():

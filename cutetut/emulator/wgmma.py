@@ -250,7 +250,7 @@ LEGAL: dict[tuple[str, str], tuple[str, ...]] = {  # types of A and B -> types o
 
 
 @dataclass(frozen=True)
-class _Shape:
+class Shape:
     """What a wgmma.mma_async multiplies: m64 nN kK, element formats of D, A and B."""
 
     n: int
@@ -261,7 +261,7 @@ class _Shape:
     saturate: bool
 
     @classmethod
-    def of(cls, inst: Instruction) -> _Shape:
+    def of(cls, inst: Instruction) -> Shape:
         """Read the shape from the opcode; raises UnknownInstruction for an illegal one (section 9.7.15.2)."""
         shape, d, a, b, *rest = (*(p for p in inst.parts[2:] if p not in ("sync", "aligned")), "", "", "", "")
         found = re.fullmatch(r"m64n(\d+)k(\d+)", shape)
@@ -281,7 +281,7 @@ class _Shape:
               "B from shared memory, both majors for 16-bit types, negation, scale-d, all swizzles")  # fmt: skip
 def decode_mma(inst: Instruction, machine: Machine) -> Step:
     """Issue one 64 x N x K product for each warpgroup."""
-    shape = _Shape.of(inst)
+    shape = Shape.of(inst)
     d, a, b, scale_d, *flags = inst.operands
     a_in_registers = isinstance(a, Vector)
     negate_a, negate_b, transpose = _flags(inst, shape, flags, a_in_registers)
@@ -318,7 +318,7 @@ def decode_mma(inst: Instruction, machine: Machine) -> Step:
 
 
 def _flags(
-    inst: Instruction, shape: _Shape, flags: list[Operand], a_in_registers: bool
+    inst: Instruction, shape: Shape, flags: list[Operand], a_in_registers: bool
 ) -> tuple[int, int, tuple[int, int]]:
     """Factors of A and B (1 or -1, none for integers) and which of them is MN-major (16-bit types only)."""
     values = [int(f.value) for f in flags if isinstance(f, Immediate)]
@@ -359,7 +359,7 @@ class _SharedOperand:
 
 
 def _shared_operand(
-    machine: Machine, inst: Instruction, bits: int, shape: _Shape, which: int, transpose: tuple[int, int],
+    machine: Machine, inst: Instruction, bits: int, shape: Shape, which: int, transpose: tuple[int, int],
     first: np.ndarray,
 ) -> _SharedOperand:  # fmt: skip
     """Where the operand lies; checks that it is there and visible to the async proxy."""
@@ -395,7 +395,7 @@ def _spans(chunks: np.ndarray) -> tuple[tuple[int, int], ...]:
     return tuple(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
-def _a_from_registers(machine: Machine, rows: np.ndarray, threads: np.ndarray, shape: _Shape) -> np.ndarray:
+def _a_from_registers(machine: Machine, rows: np.ndarray, threads: np.ndarray, shape: Shape) -> np.ndarray:
     nbytes = FORMATS[shape.a].nbytes
     raw = machine.bank[rows[:, None], threads]  # (registers, threads) of 32 bits
     per_register = 4 // nbytes
@@ -413,7 +413,7 @@ def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _accumulate(
-    machine: Machine, rows: np.ndarray, threads: np.ndarray, shape: _Shape, product: np.ndarray, keep: bool
+    machine: Machine, rows: np.ndarray, threads: np.ndarray, shape: Shape, product: np.ndarray, keep: bool
 ) -> None:
     """D = product + D, rounded once to D's type; the hardware leaves order and rounding open (section 9.7.15.5)."""
     row, col = accumulator_map(shape.n)

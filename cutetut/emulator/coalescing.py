@@ -1,0 +1,73 @@
+"""How the hardware splits one warp instruction into pieces of memory traffic.
+
+Global memory moves in sectors of 32 bytes: a request costs as many as its threads' bytes touch.  Shared
+memory has 32 banks of 4 bytes, each of which delivers one word per wavefront; threads that name the same
+word share it.  These are the rules of the CUDA programming guide (shared memory of compute capability 5.x
+and later), and what Nsight Compute counts; `tests/emulator/ncu_compare.py` holds them against an H200.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+SECTOR = 32  # bytes
+BANKS = 32
+WORD = 4  # bytes per bank and wavefront
+_WORD_BITS = 40  # of the keys below: a shared address in words needs fewer
+
+
+def sectors(address: np.ndarray, nbytes: int, warp: np.ndarray) -> tuple[int, int]:
+    """(requests, sectors) of one access of nbytes (1 to 32) at naturally aligned addresses.
+
+    address and warp have one element per active thread; each warp makes one request.
+    """
+    if not address.size:
+        return 0, 0
+    keys = np.unique((address // SECTOR) * (int(warp.max()) + 1) + warp)
+    return len(np.unique(warp)), len(keys)
+
+
+def wavefronts(address: np.ndarray, nbytes: int, warp: np.ndarray, lane: np.ndarray, load: bool) -> tuple[int, int]:
+    """(wavefronts, the fewest that the active lanes could need) of one shared access of 1 to 16 bytes.
+
+    A warp's 8-byte accesses are processed by half warps, 16-byte accesses by quarter warps.  For loads two
+    neighbouring parts become one where lanes agree in pairs (see `_agree_in_pairs`).
+    """
+    if not address.size:
+        return 0, 0
+    width = np.full(len(address), BANKS * WORD // max(nbytes, WORD))
+    if load and nbytes > WORD:
+        width[_agree_in_pairs(address, warp, lane)] *= 2
+    part = warp * 32 + lane // width * width
+    words = max(1, nbytes // WORD)
+    word = (address // WORD)[:, None] + np.arange(words)
+    distinct = np.unique((np.repeat(part, words) << _WORD_BITS) + word.ravel())
+    parts, slot = np.unique(distinct >> _WORD_BITS, return_inverse=True)
+    per_bank = np.bincount(slot * BANKS + distinct % BANKS, minlength=len(parts) * BANKS)
+    return int(per_bank.reshape(-1, BANKS).max(axis=1).sum()), len(parts)
+
+
+def _agree_in_pairs(address: np.ndarray, warp: np.ndarray, lane: np.ndarray) -> np.ndarray:
+    """For each thread, whether in its warp all lanes i and i ^ 1, or all lanes i and i ^ 2, name the same address.
+
+    Lanes that are inactive agree with any.  Such loads return half as many different values, which lets two
+    parts share a wavefront (NVIDIA on its developer forum, for compute capability 7.x).
+    """
+    warps, row = np.unique(warp, return_inverse=True)
+    table = np.full((len(warps), 32), -1, np.int64)
+    table[row, lane] = address
+    lanes = np.arange(32)
+    agree = np.zeros(len(warps), np.bool_)
+    for step in (1, 2):
+        other = table[:, lanes ^ step]
+        agree |= ((table == other) | (table < 0) | (other < 0)).all(axis=1)
+    return agree[row]
+
+
+def matrix_wavefronts(address: np.ndarray) -> tuple[int, int]:
+    """(wavefronts, the fewest possible) of ldmatrix or stmatrix; address is (phases, 8): rows of 16 bytes.
+
+    Each 8 x 8 matrix is one phase, conflict-free where its rows lie in different banks.
+    """
+    phase = np.repeat(np.arange(len(address)), 8)
+    return wavefronts(address.ravel(), 16, phase, np.tile(np.arange(8), len(address)), load=False)
