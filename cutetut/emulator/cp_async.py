@@ -14,39 +14,85 @@ from .registry import Selection, Step, opcode, unsupported
 
 if TYPE_CHECKING:
     from .machine import Machine
+    from .mbarrier import Mbarrier
     from .ptx import Instruction
 
 
+class Copies:
+    """What one cp.async instruction copies for some threads: a row per thread."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        threads: np.ndarray,
+        hosts: np.ndarray,
+        origin: np.ndarray,
+        count: np.ndarray,
+        nbytes: int,
+    ) -> None:
+        self.machine, self.threads, self.nbytes = machine, threads, nbytes
+        self.hosts, self.origin, self.count = hosts, origin, count  # to, from, and bytes that are not zero fill
+        self.groups = machine.copies.closed[threads]  # number of the group each copy belongs to, counted by its thread
+        self.arrived = np.zeros(len(threads), np.bool_)
+        self.awaited = np.zeros(len(threads), np.bool_)
+        self.operation: Operation
+
+    def arrive(self, rows: np.ndarray) -> None:
+        """Bring the bytes of some rows."""
+        rows = rows & ~self.arrived
+        if not rows.any():
+            return
+        self.arrived |= rows
+        hosts, count = self.hosts[rows], self.count[rows]
+        lanes = np.arange(self.nbytes)[None, :]
+        inside = lanes < count[:, None]
+        values = np.zeros((len(hosts), self.nbytes), np.uint8)
+        values[inside] = HOST[1][index((self.origin[rows][:, None] + lanes)[inside], 1)]
+        unit = min(self.nbytes, 8)
+        words = values.view({4: np.uint32, 8: np.uint64}[unit])
+        for part in range(self.nbytes // unit):
+            HOST[unit][index(hosts + part * unit, unit)] = words[:, part]
+        self.machine.shared.mark_written_many(hosts, self.nbytes)
+
+    def wait(self, rows: np.ndarray) -> None:
+        """The copying threads of some rows have waited: the bytes are theirs, and of whom they meet from now on."""
+        self.arrive(rows)
+        rows = rows & ~self.awaited
+        self.awaited |= rows
+        self.machine.shared.copied(self.hosts[rows])
+        if self.arrived.all():
+            self.machine.pending.complete(self.operation)
+
+
 class CopyGroups:
-    """Each thread's cp.async groups; operations are per instruction, so groups hold (operation, threads)."""
+    """The copies under way, and how many groups each thread has closed."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.open: dict[int, list[Operation]] = {}
-        self.committed: dict[int, list[list[Operation]]] = {}
+        self.closed = np.zeros(machine.T, np.int64)
+        self.under_way: list[Copies] = []
 
     def reset(self) -> None:
-        self.open.clear()
-        self.committed.clear()
+        self.closed[:] = 0
+        self.under_way.clear()
 
-    def add(self, operation: Operation, threads: np.ndarray) -> None:
-        for thread in threads.tolist():
-            self.open.setdefault(thread, []).append(operation)
-
-    def commit(self, threads: np.ndarray) -> None:
-        for thread in threads.tolist():
-            self.committed.setdefault(thread, []).append(self.open.pop(thread, []))
+    def commit(self, sel: Selection) -> None:
+        self.closed[sel] += 1
 
     def wait(self, threads: np.ndarray, keep: int) -> None:
-        for thread in threads.tolist():
-            groups = self.committed.get(thread, [])
-            ready = len(groups) - keep
-            for operation in (op for group in groups[: max(0, ready)] for op in group):
-                self.machine.pending.complete(operation)
-            self.committed[thread] = groups[max(0, ready) :]
+        """Finish all but the newest `keep` groups of each thread."""
+        if not self.under_way:
+            return
+        ready = np.full(self.machine.T, -1, np.int64)  # the newest group that must be complete
+        ready[threads] = self.closed[threads] - keep - 1
+        for copies in self.under_way:
+            copies.wait(copies.groups <= ready[copies.threads])
+        self.current()
 
-    def all_of(self, thread: int) -> list[Operation]:
-        return [op for group in self.committed.get(thread, []) for op in group] + self.open.get(thread, [])
+    def current(self) -> list[Copies]:
+        """The copies that some thread has not waited for."""
+        self.under_way = [copies for copies in self.under_way if not copies.awaited.all()]
+        return self.under_way
 
 
 @opcode("cp.async.ca", "cp.async.cg", unit="cp_async", section="9.7.9.25.3.1", results=0,
@@ -64,7 +110,6 @@ def decode_cp_async(inst: Instruction, machine: Machine) -> Step:
         raise unsupported(inst, f"a copy of {nbytes} bytes")
     get_to, get_from = address_getter(machine, to), address_getter(machine, source)
     taken = machine.source(rest[0], np.uint32) if rest else None
-    unit = min(nbytes, 8)
 
     def step(sel: Selection) -> None:
         threads = threads_of(sel)
@@ -72,22 +117,14 @@ def decode_cp_async(inst: Instruction, machine: Machine) -> Step:
         origin, some = get_from(threads), count > 0
         if some.any():
             machine.memory.locate(origin[some], nbytes if taken is None else 4, threads[some], False)
-        hosts = machine.shared.claim_many(get_to(threads), nbytes, threads)
-
-        def run() -> None:
-            lanes = np.arange(nbytes)[None, :]
-            inside = lanes < count[:, None]
-            values = np.zeros((len(threads), nbytes), np.uint8)
-            values[inside] = HOST[1][index((origin[:, None] + lanes)[inside], 1)]
-            words = values.view({4: np.uint32, 8: np.uint64}[unit])
-            for part in range(nbytes // unit):
-                HOST[unit][index(hosts + part * unit, unit)] = words[:, part]
-            machine.shared.mark_written_many(hosts, nbytes)
-
+        hosts = machine.shared.claim_many(get_to(threads), nbytes, threads, inst.index)
+        copies = Copies(machine, threads, hosts, origin, count, nbytes)
         spans = tuple((int(h), int(h) + nbytes) for h in hosts)
-        operation = Operation(f"the cp.async of {nbytes} bytes per thread", inst, int(threads[0]), run, writes=spans)
-        machine.copies.add(operation, threads)
-        machine.pending.issue(operation)
+        what = f"the cp.async of {nbytes} bytes per thread"
+        everything = np.ones(len(threads), np.bool_)
+        copies.operation = Operation(what, inst, int(threads[0]), lambda: copies.arrive(everything), writes=spans)
+        machine.copies.under_way.append(copies)
+        machine.pending.issue(copies.operation)
 
     return step
 
@@ -95,7 +132,7 @@ def decode_cp_async(inst: Instruction, machine: Machine) -> Step:
 @opcode("cp.async.commit_group", unit="cp_async", section="9.7.9.25.3.2", results=0)
 def decode_commit(inst: Instruction, machine: Machine) -> Step:
     """Close the thread's group of copies."""
-    return lambda sel: machine.copies.commit(threads_of(sel))
+    return lambda sel: machine.copies.commit(sel)
 
 
 @opcode(
@@ -128,17 +165,23 @@ def decode_arrive(inst: Instruction, machine: Machine) -> Step:
     def step(sel: Selection) -> None:
         threads = threads_of(sel)
         hosts = machine.shared.locate_barrier(address(threads), threads, False, inst.index)
-        for thread, host in zip(threads.tolist(), hosts.tolist(), strict=True):
-            barrier = machine.mbarriers.at(host, np.array([thread]))
+        for host in np.unique(hosts).tolist():
+            mine = threads[hosts == host]
+            barrier = machine.mbarriers.at(host, mine)
             if not counts:
-                barrier.pending += 1
-            before = machine.copies.all_of(thread)
-
-            def run(barrier=barrier, thread=thread, before=before) -> None:  # type: ignore[no-untyped-def]
-                for earlier in before:
-                    machine.pending.complete(earlier)
-                machine.mbarriers.arrive(barrier, 1, inst, np.array([thread]))
-
-            machine.pending.issue(Operation("the arrival that follows cp.async", inst, thread, run))
+                barrier.pending += len(mine)
+            machine.pending.issue(_arrival(machine, inst, barrier, mine))
 
     return step
+
+
+def _arrival(machine: Machine, inst: Instruction, barrier: Mbarrier, threads: np.ndarray) -> Operation:
+    """Once the copies that threads have issued so far are complete, they count as arrived."""
+    before = [(copies, np.isin(copies.threads, threads)) for copies in machine.copies.current()]
+
+    def run() -> None:
+        for copies, rows in before:
+            copies.wait(rows)
+        machine.mbarriers.arrive(barrier, len(threads), inst, threads)
+
+    return Operation("the arrival that follows cp.async", inst, int(threads[0]), run, wakes=True)

@@ -79,9 +79,12 @@ class Report:
         if block.joins_warpgroup and len(here) == 32:
             others = mates[(self.status[mates] == PARKED) & (self.pc[mates] == number)]
             who = f"{self._warps(others)} of this warpgroup"
+        what = inst.opcode.split(".sync")[0]
+        some = "warps of a warpgroup" if block.joins_warpgroup else "threads of a warp"
         return DivergentBarrier(
-            f"{inst.opcode} needs {whole} together, but only {who} reached it; {self._others(mates, here, number)}",
+            f"{what} needs {whole} together, but only {who} reached it; {self._others(mates, here, number)}",
             threads=here[:1],
+            hint=f"a branch around this line that only some {some} take",
         )
 
     def _others(self, mates: np.ndarray, here: np.ndarray, number: int) -> str:
@@ -164,10 +167,16 @@ class Report:
     def _provides(self, barrier: Mbarrier) -> list[str]:
         """What a phase has got so far, and where the rest could come from."""
         m = self.machine
-        made = f"    each phase takes {barrier.count} arrivals (mbarrier_init: {self.short(barrier.made_with)})"
+        made = (
+            f"    each phase takes {_plural(barrier.count, 'arrival')} (mbarrier_init: {self.short(barrier.made_with)})"
+        )
         lines = [made]
         for arrival in barrier.arrivals:
-            text = f"announced {arrival.expected} bytes" if arrival.expected else f"arrived {arrival.count} times"
+            text = (
+                f"announced {arrival.expected} bytes"
+                if arrival.expected
+                else f"arrived: {_plural(arrival.count, 'arrival')}"
+            )
             lines.append(f"    this phase: {self._warps(arrival.threads)} {text} ({self.short(arrival.inst)})")
         if not barrier.arrivals:
             lines.append("    this phase: nobody has arrived yet")
@@ -210,11 +219,16 @@ class Report:
 
     def _registers(self) -> list[str]:
         lines = []
-        for request in self.machine.register_pool.requests:
+        requests = self.machine.register_pool.requests
+        for inst, threads in _by_instruction([(r.inst, r.threads) for r in requests]):
+            one = next(r for r in requests if r.inst is inst)
             lines.append(
-                f"  {self._who(request.threads)} wait at setmaxnreg.inc {request.count}: "
-                f"{request.lacking(self.machine)} ({self.short(request.inst)})"
+                f"  {self._who(threads)} wait at setmaxnreg.inc {one.count} ({self.short(inst)}): "
+                f"{one.lacking(self.machine)}"
             )
+            givers = np.flatnonzero(self.machine.cta_of == self.machine.cta_of[threads[0]])
+            could = self._candidates(givers, lambda inst: inst.opcode.startswith("setmaxnreg.dec"))
+            lines.append(f"    could still give registers back: {could}")
         return lines
 
     # -- who and where ------------------------------------------------------------------------
@@ -234,9 +248,9 @@ class Report:
                     if arrives(inst):
                         found.setdefault(self.short(inst), []).append(thread)
         if not found:
-            return "nobody; no warp that is left can reach an instruction that arrives there"
+            return "nobody: no warp that is left can reach an instruction that does"
         texts = [f"{self._warps(np.array(threads))} ({where})" for where, threads in found.items()]
-        return ", ".join(texts) + ", if they get past their own waits"
+        return ", ".join(texts) + ", once past what they wait for themselves"
 
     def _reach(self, start: int) -> set[int]:
         """The blocks that can be executed from a block on."""
@@ -270,6 +284,10 @@ class Report:
 
     def _cta(self, cta: int) -> tuple[int, ...]:
         return tuple(int(v) for v in self.machine.cta_ids[cta])
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def _same_line(a: Instruction, b: Instruction) -> bool:

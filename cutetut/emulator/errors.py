@@ -8,8 +8,12 @@ raises it with the threads concerned; the scheduler, which alone knows what was 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from .pending import Operation
 
 
 class EmulatorError(Exception):
@@ -24,6 +28,7 @@ class EmulatorError(Exception):
         if hint is not None:
             self.hint = hint
         self.place: Place | None = None
+        self.operation: Operation | None = None  # the asynchronous operation in whose completion it happened
         self.notes: list[str] = []
 
     def __str__(self) -> str:

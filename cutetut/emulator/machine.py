@@ -139,7 +139,8 @@ class Machine:
         self.cluster_barriers = ClusterBarriers(self)
         self.register_pool = RegisterPool(self)
         self.shared.tracks_proxy = _uses(kernel, "cp.async.bulk", "cp.reduce", "wgmma")
-        self.shared.tracks_meetings = self.shared.tracks_proxy or _uses(kernel, "mbarrier", "barrier.cluster")
+        meets = _uses(kernel, "mbarrier", "barrier.cluster", "cp.async")
+        self.shared.tracks_meetings = self.shared.tracks_proxy or meets
         self.scheduler: Scheduler  # set by the scheduler: barriers and waits live there
         self.block_of_label: dict[str, int] = {}  # these three are set by program.decode
         self.block_starts: dict[int, int] = {}

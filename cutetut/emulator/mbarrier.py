@@ -210,8 +210,8 @@ class Mbarriers:
         left = sum(op.nbytes for op in late)
         m = self.machine
         error = AsyncMismatch(
-            f"the {barrier.describe()}: its phase would be complete now, but {late[0].what} is still under way. "
-            f"expect_tx announced {expected} bytes for this phase; {left} more are coming",
+            f"phase {barrier.phase} of the mbarrier at shared offset {barrier.offset} completes here while "
+            f"{late[0].what} is still under way: expect_tx announced {expected} bytes, and {left} more are coming",
             threads=np.array([late[0].thread]),
             hint="the byte count of expect_tx, that of all copies of this phase: with less, waiters read too early",
         )

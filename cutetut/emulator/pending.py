@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .errors import LaunchError
+from .errors import EmulatorError, LaunchError
 
 if TYPE_CHECKING:
     from .mbarrier import Mbarrier
@@ -38,6 +38,7 @@ class Operation:
     after: Operation | None = None  # must not complete before this one
     read: Callable[[], None] | None = None  # takes the source's bytes; `run` does it if nobody did
     nbytes: int = 0  # that its barrier will be told of
+    wakes: bool = False  # its completion may let a thread go on
     done: bool = False
 
 
@@ -71,13 +72,21 @@ class Pending:
         operation.after = None
         self.events += 1
         self.operations.remove(operation)
-        operation.run()
+        try:
+            operation.run()
+        except EmulatorError as error:
+            error.operation = error.operation or operation  # it happens here, not where the scheduler is
+            raise
 
-    def complete_oldest(self) -> bool:
-        """Nobody can go on: let the oldest operation complete.  False when there is none."""
-        if not self.operations:
+    def complete_oldest(self, waking: bool = False) -> bool:
+        """Nobody can go on: let the oldest operation complete, or the oldest that may wake somebody.
+
+        False when there is none.
+        """
+        oldest = next((op for op in self.operations if op.wakes or op.barrier is not None or not waking), None)
+        if oldest is None:
             return False
-        self.complete(self.operations[0])
+        self.complete(oldest)
         return True
 
     def complete_all(self) -> None:

@@ -267,7 +267,7 @@ class Scheduler:
         pending = self.machine.pending
         self.last_idle = self.turn
         try:
-            if pending.complete_oldest():
+            if pending.complete_oldest(waking=not self.idle_time_outs):
                 return
         except EmulatorError as error:
             self._locate(error, slice(0, 0))
@@ -335,6 +335,10 @@ class Scheduler:
             self.status[parked[np.isin(self.machine.warp_of[parked], gone)]] = READY
         self.machine.pending.events += 1
         self._check_exits(threads_of(sel))
+        if self.machine.register_pool.at_launch is not None:
+            warps = np.unique(self.machine.warp_of[sel])
+            gone = (self.status.reshape(self.warps, 32)[warps] == DONE).all(axis=1)
+            self.machine.register_pool.release(warps[gone])
         self.barriers.recheck()
         self.machine.cluster_barriers.recheck()
 
@@ -374,6 +378,8 @@ class Scheduler:
             thread = int(error.threads[0])
         elif not isinstance(error, Deadlock) and len(candidates := threads_of(sel)):
             thread = int(candidates[0])
+        if error.operation is not None:
+            inst, thread = error.operation.inst, error.operation.thread
         error.place = self.place(inst, thread)
         if error.threads is not None and len(error.threads) > 1:
             error.notes.append(f"  {len(error.threads)} threads at once do this; the first is named")

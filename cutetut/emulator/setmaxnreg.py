@@ -54,11 +54,10 @@ class Request:
     def lacking(self, machine: Machine) -> str:
         """What the pool would have to hold."""
         pool, cta = machine.register_pool, int(machine.cta_of[self.threads[0]])
-        warps = np.unique(machine.warp_of[self.threads])
-        needs = int(((self.count - pool.held[warps]) * 32).sum())
+        needs = (self.count - int(pool.held[machine.warp_of[self.threads[0]]])) * 32
         return (
-            f"it needs {needs} more registers and the CTA's pool has {int(pool.free[cta])}; the CTA was launched with "
-            f"{pool.at_launch} registers for each of its {machine.warps_per_cta} warps' threads"
+            f"each warp needs {needs} registers more, the CTA's pool has {int(pool.free[cta])}; "
+            f"the CTA has {machine.warps_per_cta * 32} threads with {pool.at_launch} registers at launch, no more"
         )
 
 
@@ -119,6 +118,13 @@ class RegisterPool:
             self.held[warp] = request.count
             m.pending.events += 1
             m.scheduler.wake(request.threads)
+
+    def release(self, warps: np.ndarray) -> None:
+        """Warps have exited: what they held goes back to the pool."""
+        np.add.at(self.free, warps // self.machine.warps_per_cta, self.held[warps] * 32)
+        self.held[warps] = 0
+        if self.requests:
+            self.serve()
 
     def _warn(self, inst: Instruction, threads: np.ndarray) -> None:
         if self.warned:

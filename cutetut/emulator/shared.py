@@ -139,7 +139,7 @@ class SharedMemory:
             self._check_overwrite(int(host.min()), int(host.max()) + nbytes, host, nbytes, sel)
         for part in range(nbytes // unit):
             shadow[where + part] = _ALL_WRITTEN[unit]
-        if self.tracks_proxy:
+        if self.tracks_proxy or self.visible.copies:
             chunk = (host - self.origin) >> 4
             for more in range(max(1, nbytes // CHUNK)):
                 self.visible.store(chunk + more, threads_of(sel), self.storing)
@@ -169,6 +169,8 @@ class SharedMemory:
             if bad.any():
                 at = int(host[bad][0]) + part * unit
                 raise self._unusable(at, unit, threads_of(sel)[bad], "load of")
+        if self.visible.copies:
+            self.visible.check_copied((host - self.origin) >> 4, threads_of(sel))
 
     def _unusable(self, host: int, nbytes: int, threads: np.ndarray, verb: str) -> Uninitialized | InFlight:
         state = HOST[1][index(np.arange(host, host + nbytes) + self.shadow_offset, 1)]
@@ -234,16 +236,19 @@ class SharedMemory:
         if self.tracks_meetings:
             self.visible.meet_cta(sel)
 
-    def claim_many(self, address: np.ndarray, nbytes: int, threads: np.ndarray) -> np.ndarray:
+    def claim_many(self, address: np.ndarray, nbytes: int, threads: np.ndarray, inst: int) -> np.ndarray:
         """The destinations of one small asynchronous copy per thread."""
         host = self._host(address, nbytes, threads, True)
         check_alignment(address, nbytes, threads, "shared")
         if self.machine.pending.operations:
             self._check_overwrite(int(host.min()), int(host.max()) + nbytes, host, nbytes, threads)
         self._mark_many(host, nbytes, IN_FLIGHT)
-        if self.tracks_proxy:
-            self.visible.load_many(host - self.origin >> 4)
+        self.visible.copy((host - self.origin) >> 4, threads, inst)
         return host
+
+    def copied(self, host: np.ndarray) -> None:
+        """The threads that issued small copies to these addresses have waited for them."""
+        self.visible.copied((host - self.origin) >> 4)
 
     def mark_written_many(self, host: np.ndarray, nbytes: int) -> None:
         """Small asynchronous copies have arrived."""

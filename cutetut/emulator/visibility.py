@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .pending import Operation
 
 CHUNK = 16  # bytes: what is remembered per ordinary store and per TMA box
+NEVER = 1 << 62  # a time that does not come
 DONE = 3  # the scheduler's status of a thread that has exited
 
 
@@ -40,6 +41,9 @@ class Visibility:
         self.fenced_at = np.zeros(chunks, np.int64)
         self.swizzle = np.zeros(chunks, np.int8)  # tensor map's code of the TMA load that wrote it, 0: none
         self.loaded_inst = np.zeros(chunks, np.int32)
+        self.copies = False  # cp.async has been used
+        self.copied_by = np.zeros(chunks, np.int32)  # 1 + the thread whose cp.async it is,
+        self.copied_at = np.zeros(chunks, np.int64)  # and when that thread waited for it
         self.met_cta = np.zeros(machine.T, np.int64)  # when each thread last met others of its CTA,
         self.met_warp = np.zeros(machine.T, np.int64)  # its warp,
         self.met_cluster = np.zeros(machine.T, np.int64)  # its cluster
@@ -47,8 +51,10 @@ class Visibility:
 
     def reset(self) -> None:
         """New CTAs: nothing has been stored, nobody has met."""
-        for array in (self.stored_by, self.fenced_by, self.swizzle, self.met_cta, self.met_warp, self.met_cluster):
+        for array in (self.stored_by, self.fenced_by, self.copied_by, self.swizzle):
             array[:] = 0
+        for times in (self.met_cta, self.met_warp, self.met_cluster):
+            times[:] = 0
         self.remote.clear()
 
     # -- meetings -----------------------------------------------------------------------------
@@ -78,17 +84,47 @@ class Visibility:
         self.stored_inst[chunk] = inst
         self.stored_at[chunk] = self.machine.now()
         self.swizzle[chunk] = 0
+        self.copied_by[chunk] = 0
 
     def load(self, first: int, count: int, swizzle: int, inst: int) -> None:
         """A TMA load takes chunks over: earlier stores to them matter no more."""
         where = slice(first, first + count)
-        self.stored_by[where] = self.fenced_by[where] = 0
+        self.stored_by[where] = self.fenced_by[where] = self.copied_by[where] = 0
         self.swizzle[where] = swizzle
         self.loaded_inst[where] = inst
 
-    def load_many(self, chunk: np.ndarray) -> None:
-        """Small copies (cp.async) take chunks over."""
+    def copy(self, chunk: np.ndarray, threads: np.ndarray, inst: int) -> None:
+        """Threads start small copies (cp.async) to one chunk each."""
+        self.copies = True
         self.stored_by[chunk] = self.fenced_by[chunk] = self.swizzle[chunk] = 0
+        self.copied_by[chunk] = threads + 1
+        self.copied_at[chunk] = NEVER
+        self.stored_inst[chunk] = inst
+
+    def copied(self, chunk: np.ndarray) -> None:
+        """The copying threads have waited."""
+        self.copied_at[chunk] = self.machine.now()
+
+    def check_copied(self, chunk: np.ndarray, threads: np.ndarray) -> None:
+        """Threads read chunks: another warp's cp.async is theirs once that warp has waited and both have met."""
+        by = self.copied_by[chunk]
+        late = (by != 0) & (self.copied_at[chunk] > self.met_cta[threads])
+        if not late.any():
+            return
+        late &= self.machine.warp_of[by - 1] != self.machine.warp_of[threads]
+        late &= self.machine.cta_of[by - 1] == self.machine.cta_of[threads]
+        if not late.any():
+            return
+        m, at = self.machine, int(np.flatnonzero(late)[0])
+        where, writer = int(chunk[at]), int(by[at]) - 1
+        why = "that warp has not waited" if self.copied_at[where] == NEVER else "the two have not met since its wait"
+        error = MissingBarrier(
+            f"load of shared memory at offset {m.shared.where(where * CHUNK + m.shared.origin)[1]}, which warp "
+            f"{m.in_cta[writer] // 32} copied with cp.async, and {why}",
+            threads=threads[late], hint="cp.async.wait_group by the threads that copy, then sync_threads, then the load",
+        )  # fmt: skip
+        m.scheduler.note(error, m.kernel.body[int(self.stored_inst[where])], writer, "the copy was issued here")
+        raise error
 
     def fence(self, sel: Selection) -> None:
         """fence.proxy.async: own stores, and those of threads met since, are now in view of the async proxy."""
