@@ -29,10 +29,11 @@ def diagnose(function: Callable[..., Any], *args: Any) -> None:
     """
     import torch
 
-    with _emulated():
+    with emulated():
         import cutlass.cute as cute
         from cutlass.cute.runtime import from_dlpack
 
+        from cutetut.emulator import driver
         from cutetut.emulator.errors import EmulatorError
 
         tensors = {i: _apart(arg, i) for i, arg in enumerate(args) if isinstance(arg, torch.Tensor)}
@@ -42,7 +43,7 @@ def diagnose(function: Callable[..., Any], *args: Any) -> None:
         ]
         compiled = cute.compile(function, *arguments)
         try:
-            compiled(*arguments)
+            compiled(*driver.runtime_arguments(compiled, arguments))
         except EmulatorError as fault:
             print(f"{type(fault).__name__}: {fault}")
             return
@@ -52,7 +53,7 @@ def diagnose(function: Callable[..., Any], *args: Any) -> None:
 
 
 @contextlib.contextmanager
-def _emulated() -> Iterator[None]:
+def emulated() -> Iterator[None]:
     """The emulator in place of the GPU, where it is not there already."""
     from cutetut.emulator import driver
 

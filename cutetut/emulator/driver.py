@@ -17,7 +17,7 @@ import os
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -231,6 +231,12 @@ def _bound(execution_args: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         return dict(execution_args.bound_call_arguments(args, kwargs))
     except Exception:
         return {}
+
+
+def runtime_arguments(compiled: Any, args: Sequence[Any]) -> list[Any]:
+    """Of the arguments a function was compiled with, those that calling it takes: all but its Constexpr ones."""
+    constants = {each["argument_index"] for each in compiled.execution_args.get_constexpr_args()}
+    return [arg for i, arg in enumerate(args) if i not in constants]
 
 
 def _arguments_of_direct_call(_dsl: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:

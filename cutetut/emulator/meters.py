@@ -176,9 +176,7 @@ def _tensor_copy(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
 def _inside(tensor: TensorMap, coordinates: list[int]) -> int:
     """Bytes of a box that exist in the tensor."""
     elements = 1
-    for start, count, step, size in zip(
-        coordinates, tensor.counts, tensor.element_strides, tensor.sizes, strict=True
-    ):
+    for start, count, step, size in zip(coordinates, tensor.counts, tensor.element_strides, tensor.sizes, strict=True):
         at = start + step * np.arange(count)
         elements *= int(((at >= 0) & (at < size)).sum())
     return elements * tensor.nbytes
