@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SEMANTICS = {"relaxed", "acquire", "release", "acq_rel"}
 SCOPES = {"cta", "cluster", "gpu", "sys"}
-SPACES = {"global", "shared", "shared::cta"}
+SPACES = {"global", "shared", "shared::cta", "shared::cluster"}
 VECTOR = {"v2": 2, "v4": 4, "v8": 8}
 DTYPES: dict[str, type] = {
     "b16": np.uint16, "b32": np.uint32, "b64": np.uint64, "u32": np.uint32, "s32": np.int32, "u64": np.uint64,
@@ -81,8 +81,6 @@ def _form(inst: Instruction) -> _Form:
             hint = True
         elif part == "noftz":
             noftz = True
-        elif part == "shared::cluster":
-            raise unsupported(inst, "shared memory of another CTA")
         elif part not in SEMANTICS and part not in SCOPES:
             raise unsupported(inst, f"modifier .{part}")
     table = VECTOR_TYPES if vector else TYPES
@@ -173,6 +171,7 @@ class Atomic:
 
     def __init__(self, inst: Instruction, machine: Machine, first: int) -> None:
         self.form = form = _form(inst)
+        self.inst_index = inst.index
         operands = inst.operands[first:]
         expected = 2 + (form.operation == "cas") + form.cache_hint
         if len(operands) != expected or not isinstance(operands[0], Address):
@@ -193,6 +192,7 @@ class Atomic:
         space = {"shared": machine.shared, "global": machine.memory}.get(self.form.space, machine.generic)
 
         def locate(address: np.ndarray, nbytes: int, sel: Selection) -> np.ndarray:
+            machine.shared.storing = self.inst_index  # another CTA's shared memory may be meant
             host = space.locate(address, nbytes, sel, False)  # type: ignore[attr-defined]
             if not isinstance(space, SharedMemory):  # written already where the load is allowed
                 space.locate(address, nbytes, sel, True)  # type: ignore[attr-defined]

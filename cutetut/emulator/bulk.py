@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,7 @@ from .memory import HOST, index, threads_of
 from .pending import Operation
 from .ptx import Address, Immediate
 from .registry import Selection, Step, opcode, unsupported
-from .tma import REDUCTIONS, combine
+from .tma import check_global, cluster_ranks, combine
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -79,59 +80,88 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-def _sizes(machine: Machine, inst: Instruction, thread: int, nbytes: int, *addresses: int) -> None:
-    if nbytes % 16 or any(a % 16 for a in addresses):
-        raise IllegalInstruction(
-            f"a bulk copy of {nbytes} bytes between {', '.join(map(hex, addresses))}: all must be multiples of 16",
-            threads=np.array([thread]),
-        )
+@dataclass(frozen=True)
+class _Range:
+    """The operands of one thread's bulk copy: destination, source, bytes, and a CTA mask for multicast."""
+
+    target: int
+    origin: int
+    count: int
+    mask: int | None = None
 
 
-@opcode("cp.async.bulk", unit="tma", section="9.7.9.25.4.1", results=0,
-        forms=".{shared::cta shared::cluster}.global.mbarrier::complete_tx::bytes{.L2::cache_hint} and "
-              ".shared::cluster.shared::cta.mbarrier::complete_tx::bytes, .global.shared::cta.bulk_group")  # fmt: skip
+class _Operands:
+    """[to], [from], size of an instruction."""
+
+    def __init__(self, inst: Instruction, machine: Machine) -> None:
+        to, source, size = inst.operands[:3]
+        if not isinstance(to, Address) or not isinstance(source, Address):
+            raise unsupported(inst, "addresses must be in brackets")
+        self.to, self.source = address_getter(machine, to), address_getter(machine, source)
+        self.size = machine.source(size, np.uint32)
+        self.mask = machine.source(inst.operands[4], np.uint16) if "multicast::cluster" in inst.parts else None
+
+    def at(self, thread: int) -> _Range:
+        """Raises IllegalInstruction unless addresses and size are multiples of 16."""
+        one = np.array([thread])
+        count, target, origin = int(self.size[thread]), int(self.to(one)[0]), int(self.source(one)[0])
+        if count % 16 or target % 16 or origin % 16:
+            raise IllegalInstruction(
+                f"a bulk copy of {count} bytes between {target:#x} and {origin:#x}: all must be multiples of 16",
+                threads=one,
+            )
+        return _Range(target, origin, count, None if self.mask is None else int(self.mask[thread]))
+
+
+@opcode(
+    "cp.async.bulk",
+    unit="tma",
+    section="9.7.9.25.4.1",
+    results=0,
+    forms=".{shared::cta shared::cluster}.global.mbarrier::complete_tx::bytes{.multicast::cluster}{.L2 hint}, "
+    ".shared::cluster.shared::cta.mbarrier::complete_tx::bytes, .global.shared::cta.bulk_group{.L2 hint}",
+)
 def decode_bulk_copy(inst: Instruction, machine: Machine) -> Step:
     """Copy a range of bytes whose addresses and size are multiples of 16."""
-    known = {"cp", "async", "bulk", "shared::cta", "shared::cluster", "global", "mbarrier::complete_tx::bytes",
-             "bulk_group", "L2::cache_hint"}  # fmt: skip
-    for part in inst.parts:
-        if part not in known:
-            raise unsupported(inst, f"modifier .{part}")
-    to, source, size, *rest = inst.operands
-    if not isinstance(to, Address) or not isinstance(source, Address):
-        raise unsupported(inst, "addresses must be in brackets")
-    get_to, get_from, nbytes = (
-        address_getter(machine, to),
-        address_getter(machine, source),
-        machine.source(size, np.uint32),
-    )
-    if inst.parts[3] == "global":
-        return _bulk_store(machine, inst, get_to, get_from, nbytes, None)
-    if not isinstance(rest[0], Address):
+    known = {"mbarrier::complete_tx::bytes", "bulk_group", "multicast::cluster", "L2::cache_hint"}
+    way, rest = inst.parts[3:5], inst.parts[5:]
+    if not set(rest) <= known:
+        raise unsupported(inst, f"modifier .{sorted(set(rest) - known)[0]}")
+    if way == ("global", "shared::cta") and "bulk_group" in rest:
+        return _store_step(machine, inst, None, "u64")
+    from_global = way in (("shared::cta", "global"), ("shared::cluster", "global"))
+    if (not from_global and way != ("shared::cluster", "shared::cta")) or "mbarrier::complete_tx::bytes" not in rest:
+        raise unsupported(inst)
+    operands, where = _Operands(inst, machine), inst.operands[3]
+    if not isinstance(where, Address):
         raise unsupported(inst, "the mbarrier must be [address]")
-    barrier = address_getter(machine, rest[0])
-    from_global = inst.parts[4] == "global"
+    barrier = address_getter(machine, where)
 
     def step(sel: Selection) -> None:
         for thread in threads_of(sel).tolist():
-            one = np.array([thread])
-            count, target, origin = int(nbytes[thread]), int(get_to(one)[0]), int(get_from(one)[0])
-            _sizes(machine, inst, thread, count, target, origin)
-            if from_global:
-                ends = np.array([origin, origin + count - 16])
-                machine.memory.locate(ends, 16, np.array([thread, thread]), False)
-            else:
-                origin = machine.shared.async_source(origin, count, thread)
-            host = machine.shared.claim(target, count, thread, inst.index)
-            signal = machine.shared.host_of(int(barrier(one)[0]), thread, inst=inst.index)
-            bar = machine.mbarriers.signalled(signal, thread)
-            reads = () if from_global else ((origin, origin + count),)
-            run = _copy_runner(machine, host, origin, count, bar, int(machine.cta_of[thread]))
-            what = f"the bulk copy of {count} bytes"
-            writes = ((host, host + count),)
-            machine.pending.issue(Operation(what, inst, thread, run, bar, writes, reads, nbytes=count))
+            _issue_copy(machine, inst, thread, operands.at(thread), int(barrier(np.array([thread]))[0]), from_global)
 
     return step
+
+
+def _issue_copy(machine: Machine, inst: Instruction, thread: int, r: _Range, barrier: int, from_global: bool) -> None:
+    """Start a copy into shared memory, of this CTA, another one or several."""
+    if not r.count:
+        return
+    origin, reads = r.origin, ()
+    if from_global:
+        check_global(machine, origin + np.arange(0, r.count, 16), 16, thread, False)
+    else:
+        origin = machine.shared.async_source(origin, r.count, thread)
+        reads = ((origin, origin + r.count),)  # type: ignore[assignment]
+    for rank in cluster_ranks(machine, thread, r.mask):
+        target = r.target if rank is None else machine.shared.in_cta(r.target, rank)
+        signal = barrier if rank is None else machine.shared.in_cta(barrier, rank)
+        host = machine.shared.claim(target, r.count, thread, inst.index)
+        bar = machine.mbarriers.signalled(machine.shared.host_of(signal, thread, inst=inst.index), thread)
+        run = _copy_runner(machine, host, origin, r.count, bar, int(machine.cta_of[thread]))
+        what, writes = f"the bulk copy of {r.count} bytes", ((host, host + r.count),)
+        machine.pending.issue(Operation(what, inst, thread, run, bar, writes, reads, nbytes=r.count))
 
 
 def _copy_runner(machine: Machine, host: int, origin: int, count: int, bar: Mbarrier, cta: int) -> Callable[[], None]:
@@ -144,56 +174,58 @@ def _copy_runner(machine: Machine, host: int, origin: int, count: int, bar: Mbar
     return run
 
 
-def _bulk_store(machine, inst, get_to, get_from, nbytes, reduction):  # type: ignore[no-untyped-def]
-    operation_name, element = reduction or (None, "u64")
-    unit_bytes = 8 if reduction is None else {"16": 2, "32": 4, "64": 8}[element[-2:]]
+def _store_step(machine: Machine, inst: Instruction, reduction: str | None, element: str) -> Step:
+    operands, unit = _Operands(inst, machine), 2 if element.endswith("16") else 4 if element.endswith("32") else 8
 
     def step(sel: Selection) -> None:
         for thread in threads_of(sel).tolist():
-            one = np.array([thread])
-            count, target, origin = int(nbytes[thread]), int(get_to(one)[0]), int(get_from(one)[0])
-            _sizes(machine, inst, thread, count, target, origin)
-            machine.memory.locate(np.array([target, target + count - 16]), 16, np.array([thread, thread]), True)
-            host = machine.shared.async_source(origin, count, thread)
-            lanes = np.arange(count // unit_bytes, dtype=np.int64) * unit_bytes
-            _issue_bulk_store(machine, inst, thread, host, target, lanes, unit_bytes, operation_name, element)
+            _issue_store(machine, inst, thread, operands.at(thread), unit, reduction, element)
 
     return step
 
 
-def _issue_bulk_store(machine, inst, thread, host, target, lanes, unit_bytes, name, element):  # type: ignore[no-untyped-def]
+def _issue_store(
+    machine: Machine, inst: Instruction, thread: int, r: _Range, unit: int, reduction: str | None, element: str
+) -> None:
+    """Start a store to global memory, or a reduction into it."""
+    if not r.count:
+        return
+    check_global(machine, r.target + np.arange(0, r.count, 16), 16, thread, True)
+    host = machine.shared.async_source(r.origin, r.count, thread)
+    lanes = np.arange(r.count // unit, dtype=np.int64) * unit
     captured: list[np.ndarray] = []
-    unit = HOST[unit_bytes]
-    nbytes = len(lanes) * unit_bytes
 
     def read() -> None:
         if not captured:
-            captured.append(unit[index(host + lanes, unit_bytes)])
+            captured.append(HOST[unit][index(host + lanes, unit)])
             operation.reads = ()
 
     def run() -> None:
         read()
-        combine(name, element, index(target + lanes, unit_bytes), unit, captured[0])
+        combine(reduction, element, index(r.target + lanes, unit), HOST[unit], captured[0])
 
-    operation = Operation(
-        f"the bulk store of {nbytes} bytes", inst, thread, run, reads=((host, host + nbytes),), read=read
-    )
+    what = f"the bulk {'reduction' if reduction else 'store'} of {r.count} bytes"
+    operation = Operation(what, inst, thread, run, reads=((host, host + r.count),), read=read)
     machine.bulk.add(operation)
     machine.pending.issue(operation)
 
 
+REDUCED = {  # operation -> element types (section 9.7.9.25.4.2)
+    "add": ("u32", "s32", "u64", "f16", "bf16", "f32", "f64"), "min": ("u32", "s32", "u64", "s64", "f16", "bf16"),
+    "max": ("u32", "s32", "u64", "s64", "f16", "bf16"), "inc": ("u32",), "dec": ("u32",),
+    "and": ("b32", "b64"), "or": ("b32", "b64"), "xor": ("b32", "b64"),
+}  # fmt: skip
+
+
 @opcode("cp.reduce.async.bulk", unit="tma", section="9.7.9.25.4.2", results=0,
-        forms=".global.shared::cta.bulk_group{.L2::cache_hint}.{add min max inc dec and or xor}.type")  # fmt: skip
+        forms=".global.shared::cta.bulk_group{.L2 hint}.{add min max inc dec and or xor}{.noftz}.type")  # fmt: skip
 def decode_bulk_reduce(inst: Instruction, machine: Machine) -> Step:
     """Combine a range of shared memory into global memory element by element."""
-    name = next((p for p in inst.parts if p in REDUCTIONS), None)
-    if name is None or inst.parts[4:6] != ("global", "shared::cta"):
+    words, element = inst.parts[4:-1], inst.parts[-1]
+    name = next((p for p in words if p in REDUCED), "")
+    known = {"global", "shared::cta", "bulk_group", "L2::cache_hint", name}
+    if words[:2] != ("global", "shared::cta") or element not in REDUCED.get(name, ()):
         raise unsupported(inst)
-    to, source, size = inst.operands[:3]
-    if not isinstance(to, Address) or not isinstance(source, Address):
-        raise unsupported(inst, "addresses must be in brackets")
-    element = inst.parts[-1]
-    return _bulk_store(
-        machine, inst, address_getter(machine, to), address_getter(machine, source),
-        machine.source(size, np.uint32), (name, element),
-    )  # fmt: skip
+    if not set(words) - {"noftz"} <= known or ("noftz" in words) != (name == "add" and element in ("f16", "bf16")):
+        raise unsupported(inst, ".noftz goes with add of f16 and bf16, which need it")
+    return _store_step(machine, inst, name, element)

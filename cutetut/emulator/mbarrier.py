@@ -15,7 +15,7 @@ import numpy as np
 
 from .errors import AsyncMismatch, IllegalInstruction, MissingBarrier, MissingFence
 from .loadstore import address_getter
-from .memory import threads_of
+from .memory import SHARED_WINDOW, threads_of
 from .ptx import Address, Sink
 from .registry import Selection, Step, opcode, unsupported
 
@@ -248,6 +248,18 @@ class Mbarriers:
         else:
             visible.meet_cta(threads)
 
+    def passed_at_once(self, thread: int) -> list[str]:
+        """For an error: a thread's wait that asked for the phase before a barrier's first, which is always complete."""
+        lines = []
+        for barrier in self.objects.values():
+            if barrier.passed is not None and barrier.passed[1] < 0 and thread in barrier.passed[2]:
+                place = self.machine.scheduler.place(barrier.passed[0], thread)
+                lines.append(
+                    f"  its wait at {place.source or f'PTX line {place.ptx_line}'} for the mbarrier at shared offset "
+                    f"{barrier.offset} passed at once: parity 1 names the phase before the first, and that is complete"
+                )
+        return lines
+
     def somebody_sleeps(self) -> bool:
         return any(barrier.waiters for barrier in self.objects.values())
 
@@ -272,9 +284,10 @@ class _Barriers:
         if not isinstance(operand, Address):
             raise unsupported(inst, "the barrier must be [address]")
         self.machine, self.inst, self.address = machine, inst, address_getter(machine, operand)
+        self.window = 0 if any(part.startswith("shared") for part in inst.parts) else SHARED_WINDOW  # generic
 
     def hosts(self, sel: Selection, store: bool = False) -> np.ndarray:
-        return self.machine.shared.locate_barrier(self.address(sel), sel, store, self.inst.index)
+        return self.machine.shared.locate_barrier(self.address(sel) - self.window, sel, store, self.inst.index)
 
     def each(self, sel: Selection) -> list[tuple[Mbarrier, np.ndarray]]:
         """(barrier, positions in the selection) of every distinct barrier."""
@@ -323,8 +336,11 @@ def decode_inval(inst: Instruction, machine: Machine) -> Step:
         forms="{.expect_tx .noComplete}{.release .relaxed}{.cta .cluster}{.shared::cta .shared::cluster}.b64 "
               "state|_, [addr]{, count | bytes}")  # fmt: skip
 def decode_arrive(inst: Instruction, machine: Machine) -> Step:
-    """Arrive, with expect_tx first announce bytes; the result names the phase that was arrived at."""
-    expects, drops = "expect_tx" in inst.parts, inst.parts[1] == "arrive_drop"
+    """Arrive, with expect_tx first announce bytes; the result names the phase that was arrived at.
+
+    The state is opaque: here its low half is the phase, its high half the arrivals that were pending before.
+    """
+    expects, drops, open_ended = "expect_tx" in inst.parts, inst.parts[1] == "arrive_drop", "noComplete" in inst.parts
     _check(inst, 2, {"expect_tx", "noComplete"})
     where = _Barriers(inst, machine, inst.operands[1])
     number = machine.source(inst.operands[2], np.uint32) if len(inst.operands) > 2 else None
@@ -334,13 +350,19 @@ def decode_arrive(inst: Instruction, machine: Machine) -> Step:
         threads = threads_of(sel)
         for barrier, at in where.each(sel):
             mine = threads[at]
-            if state is not None:
-                state[mine] = barrier.phase
-            arrivals = len(at)
+            each = np.ones(len(at), np.int64)
             if expects and number is not None:
                 machine.mbarriers.expect(barrier, int(number[mine].sum()), inst, mine)
             elif number is not None:
-                arrivals = int(number[mine].sum())
+                each = number[mine].astype(np.int64)
+            arrivals = int(each.sum())
+            if state is not None:
+                state[mine] = barrier.phase | (barrier.pending - np.cumsum(each) + each) << 32
+            if open_ended and arrivals == barrier.pending:
+                raise IllegalInstruction(
+                    f"{inst.opcode} completes a phase of the {barrier.describe()}", threads=mine[-1:],
+                    hint=".noComplete promises that another arrival completes the phase",
+                )  # fmt: skip
             if drops:
                 barrier.count -= arrivals
             machine.mbarriers.arrive(barrier, arrivals, inst, mine)
@@ -384,7 +406,7 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
         asleep = []
         for barrier, at in where.each(sel):
             mine = threads[at]
-            phase = wanted[mine].astype(np.int64)
+            phase = (wanted[mine] & 0xFFFFFFFF).astype(np.int64)
             if parity:
                 phase = barrier.phase - ((barrier.phase ^ phase) & 1)
             done = phase < barrier.phase
@@ -408,8 +430,10 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
 
 @opcode("mbarrier.pending_count", unit="mbarrier", forms=".b64 count, state", section="9.7.13.15.17")
 def decode_pending_count(inst: Instruction, machine: Machine) -> Step:
-    """A state is opaque here: only the phase is kept in it."""
-    raise unsupported(inst, "the state of an arrival does not hold the pending count")
+    """How many arrivals were pending before the one that returned the state."""
+    _check(inst, 2)
+    d, state = machine.target(inst.operands[0], np.uint32), machine.source(inst.operands[1], np.uint64)
+    return lambda sel: d.__setitem__(sel, state[sel] >> np.uint64(32))
 
 
 @opcode("fence.mbarrier_init", unit="mbarrier", forms=".release.cluster", section="9.7.13.4", results=0)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .ptx import Instruction
 
 CHUNK = 16  # bytes: the unit that swizzling moves
+_TO = "the box {} shared address {:#x}, which is not a multiple of 128"
+_ALIGN = "the alignment of the buffer in shared memory: 128 bytes for TMA, 1024 with the 128-byte swizzle"
 
 
 @lru_cache(maxsize=64)
@@ -191,13 +193,14 @@ def _issue_load(
     """Start a load; with a mask it goes to the same offset of several CTAs of the cluster."""
     one = np.array([thread])
     if shared % 128:
-        raise Misaligned(f"the box goes to shared address {shared}; TMA needs a multiple of 128", threads=one)
+        raise Misaligned(_TO.format("goes to", shared), threads=one, hint=_ALIGN)
     box = locate_box(tensor, coordinates, 0)
-    _check_global(machine, box.global_host[box.inside], tensor.nbytes, thread, False)
-    for rank in _ranks(machine, thread, mask):
+    check_global(machine, box.global_host[box.inside], tensor.nbytes, thread, False)
+    for rank in cluster_ranks(machine, thread, mask):
         target = shared if rank is None else machine.shared.in_cta(shared, rank)
+        pattern = tensor.swizzle + 1 if tensor.counts[0] * tensor.nbytes > CHUNK else 0
         signal = barrier if rank is None else machine.shared.in_cta(barrier, rank)
-        host = machine.shared.claim(target, tensor.shared_bytes, thread, inst.index, tensor.swizzle)
+        host = machine.shared.claim(target, tensor.shared_bytes, thread, inst.index, pattern)
         bar = machine.mbarriers.signalled(machine.shared.host_of(signal, thread, inst=inst.index), thread)
         what = f"the TMA load of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
         run = _load_runner(machine, tensor, coordinates, host, bar, int(machine.cta_of[thread]))
@@ -239,7 +242,7 @@ def _converted(bits: np.ndarray, element: str) -> np.ndarray:
     return bits
 
 
-def _check_global(machine: Machine, addresses: np.ndarray, nbytes: int, thread: int, store: bool) -> None:
+def check_global(machine: Machine, addresses: np.ndarray, nbytes: int, thread: int, store: bool) -> None:
     """Every element must lie in a tensor of the launch; usually all of them lie in the same one."""
     if not addresses.size:
         return
@@ -250,7 +253,8 @@ def _check_global(machine: Machine, addresses: np.ndarray, nbytes: int, thread: 
         machine.memory.locate(addresses, nbytes, np.full(len(addresses), thread), store)
 
 
-def _ranks(machine: Machine, thread: int, mask: int | None) -> list[int | None]:
+def cluster_ranks(machine: Machine, thread: int, mask: int | None) -> list[int | None]:
+    """The CTAs of a multicast mask; [None] without one: the address itself says where."""
     if mask is None:
         return [None]
     size = int(np.prod(machine.launch.cluster))
@@ -280,13 +284,13 @@ def _issue_store(
 ) -> None:  # fmt: skip
     one = np.array([thread])
     if shared % 128:
-        raise Misaligned(f"the box comes from shared address {shared}; TMA needs a multiple of 128", threads=one)
+        raise Misaligned(_TO.format("comes from", shared), threads=one, hint=_ALIGN)
     host = machine.shared.host_of(shared, thread, tensor.shared_bytes, inst.index)
     box = locate_box(tensor, coordinates, machine.shared.window_address(host))
     source = box.shared_offset - machine.shared.window_address(host) + host
     machine.shared.check_async_read(np.unique(source >> 4) << 4, thread, "the TMA store reads", 32)
     target = box.global_host[box.inside]
-    _check_global(machine, target, tensor.nbytes, thread, True)
+    check_global(machine, target, tensor.nbytes, thread, True)
     from_host = index(source[box.inside], tensor.nbytes)
     captured: list[np.ndarray] = []
     unit = HOST[tensor.nbytes]
@@ -317,9 +321,11 @@ REDUCTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "dec": lambda a, b: np.where((a == 0) | (a > b), b, a - 1),
 }
 _OF_FLOATS = {"min": np.fmin, "max": np.fmax}  # a NaN loses against a number (section 9.7.13.5)
-_NUMPY = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "s32": np.int32, "u64": np.uint64, "s64": np.int64,
-          "f16": np.float16, "f32": np.float32, "f32.ftz": np.float32, "tf32": np.float32, "tf32.ftz": np.float32,
-          "f64": np.float64}  # fmt: skip
+NUMPY: dict[str, type] = {
+    "u8": np.uint8, "u16": np.uint16, "b32": np.uint32, "b64": np.uint64, "u32": np.uint32, "s32": np.int32,
+    "u64": np.uint64, "s64": np.int64, "f16": np.float16, "f32": np.float32, "f32.ftz": np.float32,
+    "tf32": np.float32, "tf32.ftz": np.float32, "f64": np.float64,
+}  # fmt: skip
 
 
 def combine(reduction: str | None, element: str, where: np.ndarray, unit: np.ndarray, values: np.ndarray) -> None:
@@ -332,7 +338,7 @@ def combine(reduction: str | None, element: str, where: np.ndarray, unit: np.nda
         wide = [(v.astype(np.uint32) << 16).view(np.float32) for v in (unit[where], values)]
         unit[where] = bf16_bits(function(*wide))
         return
-    kind = _NUMPY[element]
+    kind = NUMPY[element]
     unit[where] = function(unit[where].view(kind), values.view(kind)).astype(kind).view(unit.dtype)
 
 

@@ -12,6 +12,7 @@ from . import (  # noqa: F401
     matrix_moves,
     mbarrier,
     mma,
+    remote,
     setmaxnreg,
     tensormap_edit,
     tma,
