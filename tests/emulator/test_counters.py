@@ -1,0 +1,178 @@
+"""Counters against loops over lanes, words and banks, and against values worked out by hand (ncu_compare: against an H200)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from cutetut.emulator.counters import Counting
+from cutetut.emulator.observe import observing
+from cutetut.emulator.tally import Tally
+from tests.emulator.counter_cases import FILLS, Case, cases
+from tests.emulator.harness import kernel, run
+
+pytestmark = pytest.mark.emulator
+
+
+def counted(case: Case) -> Tally:
+    """Everything that one case did."""
+    counter = Counting()
+    with observing(counter):
+        case.launch()
+    return counter.total()
+
+
+def passes(lanes: list[int], case: Case) -> int:
+    """How often the busiest bank must deliver a word for these lanes: word by word, as the rule says."""
+    words = defaultdict(set)
+    for lane in lanes:
+        offset = case.offsets[lane]
+        assert offset is not None
+        for byte in range(offset, offset + case.nbytes):
+            words[byte // 4 % 32].add(byte // 4)
+    return max(len(found) for found in words.values())
+
+
+def expected_passes(case: Case) -> tuple[int, int]:
+    """(wavefronts, conflicts) of a shared load or store by the rules in words."""
+    active = [lane for lane in range(32) if case.offsets[lane] is not None]
+    together = {1: 32, 2: 32, 4: 32, 8: 16, 16: 8}[case.nbytes]  # a warp, half warps, quarter warps
+
+    def same(distance: int) -> bool:
+        pairs = [(lane, lane ^ distance) for lane in active if lane ^ distance in active]
+        return all(case.offsets[a] == case.offsets[b] for a, b in pairs)
+
+    if case.operation == "ld" and case.nbytes > 4 and (same(1) or same(2)):
+        together *= 2
+    groups = [[lane for lane in active if lane // together == g] for g in range(32 // together)]
+    taken = [passes(group, case) for group in groups if group]
+    return sum(taken), sum(taken) - len(taken)
+
+
+def identify(case: Case) -> str:
+    return f"{case.operation}-{case.space}-{case.nbytes}-{case.name}"
+
+
+ACCESSES = [case for case in cases() if case.operation in ("ld", "st")]
+
+
+@pytest.mark.parametrize("case", [c for c in ACCESSES if c.space == "shared"], ids=identify)
+def test_shared_wavefronts_are_those_of_a_loop_over_banks(case: Case) -> None:
+    found = counted(case)
+    wavefronts, conflicts = expected_passes(case)
+    before = FILLS if case.operation == "st" else 0
+    assert found.wavefronts(case.operation) - before == wavefronts
+    assert found.bank_conflicts(case.operation) == conflicts
+    assert found.requests(case.operation, "shared") - before == 1
+    active = sum(offset is not None for offset in case.offsets)
+    assert found.bytes_asked("shared", case.operation) - before * 128 == active * case.nbytes
+
+
+@pytest.mark.parametrize("case", [c for c in ACCESSES if c.space == "global"], ids=identify)
+def test_global_sectors_are_the_distinct_blocks_of_32_bytes(case: Case) -> None:
+    found = counted(case)
+    offsets = [offset for offset in case.offsets if offset is not None]
+    touched = {byte // 32 for offset in offsets for byte in range(offset, offset + case.nbytes)}
+    assert found.sectors(case.operation) - 4 == len(touched)  # 4: of the table, or of the output
+    assert found.requests(case.operation) - 1 == 1
+    assert found.bytes_asked("global", case.operation) - 128 == len(offsets) * case.nbytes
+    assert found.bytes_moved("global", case.operation) == 32 * found.sectors(case.operation)
+
+
+BY_HAND = {  # bank conflicts of a stride in elements, worked out from 32 banks of 4 bytes
+    4: {1: 0, 2: 1, 4: 3, 8: 7, 16: 15, 32: 31, 33: 0},
+    8: {1: 0, 2: 2, 4: 6, 8: 14, 16: 30, 32: 30, 33: 0},
+    16: {1: 0, 2: 4, 4: 12, 8: 28, 16: 28, 32: 28, 33: 0},
+}
+
+
+@pytest.mark.parametrize("operation", ["ld", "st"])
+@pytest.mark.parametrize("nbytes", BY_HAND)
+@pytest.mark.parametrize("stride", [1, 2, 4, 8, 16, 32, 33])
+def test_bank_conflicts_of_strides(operation: str, nbytes: int, stride: int) -> None:
+    case = Case("", operation, "shared", nbytes, tuple(stride * nbytes * i for i in range(32)))
+    assert counted(case).bank_conflicts(operation) == BY_HAND[nbytes][stride]
+
+
+TILES = {  # conflicts of one 8 x 8 matrix whose rows lie so, worked out by hand: 8 rows of 4 banks each
+    "packed": 0, "128-byte rows": 7, "128-byte rows, 128B swizzle": 0, "64-byte rows": 3,
+    "64-byte rows, 64B swizzle": 0, "144-byte rows": 0, "256-byte rows": 7, "all one": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [c for c in cases() if c.operation.endswith("matrix")], ids=identify)
+def test_matrix_rows_take_one_pass_each_unless_they_share_banks(case: Case) -> None:
+    found = counted(case)
+    phases = case.nbytes // 4
+    assert found.bank_conflicts(case.operation) == phases * TILES[case.name]
+    assert found.wavefronts(case.operation) == phases * (1 + TILES[case.name])
+    assert found.bytes_asked("shared", case.operation) == phases * 128
+    assert found.requests(case.operation, "shared") == 1
+
+
+def test_guarded_threads_are_issued_but_do_not_execute() -> None:
+    body = """mov.u32 %r0, %tid.x; setp.lt.u32 %p0, %r0, 40;
+    @%p0 add.s32 %r1, %r0, 1;
+    @!%p0 bra END;
+    mul.lo.s32 %r1, %r1, %r0;
+END:"""
+    counter = Counting()
+    with observing(counter):
+        run(kernel(body, 0), block=(96, 1, 1))
+    total = counter.total()
+    assert (total.warps["add.s32"], total.threads["add.s32"]) == (3, 40)
+    assert (total.warps["bra"], total.threads["bra"]) == (3, 56)
+    assert (total.warps["mul.s32"], total.threads["mul.s32"]) == (2, 40)
+    assert counter.launches == 1
+
+
+def test_generic_addresses_count_where_they_point() -> None:
+    header = ".shared .align 16 .b8 smem[256];"
+    body = """mov.u32 %r0, %tid.x; mul.wide.u32 %rd1, %r0, 8; mov.b32 %r1, 7;
+    mov.u32 %r2, smem; cvt.u64.u32 %rd2, %r2; cvta.shared.u64 %rd2, %rd2; add.s64 %rd2, %rd2, %rd1;
+    ld.param.b64 %rd3, [p0]; add.s64 %rd3, %rd3, %rd1;
+    st.b32 [%rd2], %r1;
+    st.b32 [%rd3], %r1;"""
+    out = np.zeros(64 + 16, np.uint64)
+    skip = -(out.ctypes.data // 8) % 4  # to a sector
+    counter = Counting()
+    with observing(counter):
+        run(kernel(body, 1, header), out[skip : skip + 32])
+    total = counter.total()
+    assert (total.requests("st", "shared"), total.wavefronts("st"), total.bank_conflicts("st")) == (1, 2, 1)
+    assert (total.requests("st"), total.sectors("st"), total.bytes_asked("global", "st")) == (1, 8, 128)
+    assert total.sectors_per_request("st") == 8
+    with pytest.raises(ValueError, match="no 'ld' of global memory was counted; there were: st"):
+        total.sectors_per_request("ld")
+
+
+def test_arithmetic_counts_a_fused_multiply_add_twice() -> None:
+    body = """mov.b32 %f0, 0f3F800000; fma.rn.f32 %f1, %f0, %f0, %f0; add.f32 %f1, %f1, %f0; mul.f32 %f1, %f1, %f0;
+    mov.b32 %r1, 0; fma.rn.f16x2 %r2, %r1, %r1, %r1; mad.lo.s32 %r2, %r1, %r1, %r1; max.f32 %f1, %f1, %f0;"""
+    counter = Counting()
+    with observing(counter):
+        run(kernel(body, 0), block=(64, 1, 1))
+    total = counter.total()
+    assert total.arithmetic == {("scalar", "f32"): 64 * 4, ("scalar", "f16x2"): 64 * 4}
+    assert total.flops() == total.flops("scalar") == 64 * 8
+
+
+def test_without_an_observer_no_step_is_wrapped() -> None:
+    """The hot path stays as it is: the steps of a launch after a counted one are the units' own."""
+    from cutetut.emulator import program, ptx
+    from cutetut.emulator.machine import Launch, Machine
+    from cutetut.emulator.memory import GlobalMemory
+    from cutetut.emulator.scheduler import Scheduler
+
+    module = ptx.parse(kernel("mov.u32 %r0, %tid.x; add.s32 %r1, %r0, 1;", 0))
+
+    def origins() -> set[str]:
+        machine = Machine(module, module.kernels["k"], Launch((1, 1, 1), (32, 1, 1)), GlobalMemory())
+        Scheduler(machine, 100)
+        return {step.__module__.rsplit(".", 1)[1] for block in program.decode(machine).blocks for step in block.steps}
+
+    with observing(Counting()):
+        assert "counters" in origins()
+    assert "counters" not in origins()
