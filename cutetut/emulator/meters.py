@@ -17,7 +17,7 @@ from .memory import LOCAL_WINDOW, SHARED_WINDOW, threads_of
 from .mma import LEGAL, LEGAL_SPARSE
 from .mma import Form as MmaForm
 from .numeric import FORMATS
-from .ptx import Address, Immediate, Instruction, Symbol, Vector
+from .ptx import BYTES, Address, Immediate, Instruction, Symbol, Vector
 from .registry import Selection
 from .shared import RANK_SHIFT
 from .tally import GLOBAL, SHARED, Tally
@@ -127,6 +127,16 @@ def _copy(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
         counted.count(GLOBAL, get_from(some), some)
 
     return meter
+
+
+def _remote(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
+    """st.async and red.async: registers to a CTA of the cluster, usually another one."""
+    to, value = inst.operands[:2]
+    assert isinstance(to, Address)
+    address = address_getter(machine, to)
+    count = len(value.items) if isinstance(value, Vector) else 1
+    counted = _Accesses(machine, tally, ".".join(inst.parts[:2]), count * BYTES[inst.parts[-1]])
+    return lambda sel: counted.count(SHARED, address(sel), threads_of(sel))
 
 
 def _matrix_rows(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
@@ -248,6 +258,7 @@ METERS: dict[str, Callable[[Instruction, Machine, Tally], Meter | None]] = {
     **dict.fromkeys(("ld", "ldu", "st"), _load_or_store),
     **dict.fromkeys(("atom", "red"), _atomic),
     **dict.fromkeys(("cp.async.ca", "cp.async.cg"), _copy),
+    **dict.fromkeys(("st.async", "red.async"), _remote),
     **dict.fromkeys(("ldmatrix", "stmatrix"), _matrix_rows),
     **dict.fromkeys(("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"), _tensor_copy),
     **dict.fromkeys(("cp.async.bulk", "cp.reduce.async.bulk"), _bulk_copy),
