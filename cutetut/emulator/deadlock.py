@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 
 READY, WAITING, PARKED, DONE = range(4)
 
+# what usually causes a deadlock
+BYTES = "the byte count of expect_tx against the bytes that the copies bring"
+ARRIVALS = "the arrival count of mbarrier_init against the threads that arrive"
+PARITY = "the parity of the waits: on a barrier with no phase complete yet, parity 1 passes and parity 0 waits"
+THREADS = "the number and the thread count of each named barrier"
+REGISTERS = "setmaxnreg.dec in the warpgroups that need fewer registers, and the sum over all warps"
+CLUSTER = "cluster_arrive by every thread of every CTA of the cluster"
+
 
 def ranges(numbers: Iterable[int]) -> str:
     """[0, 1, 2, 5] as "0-2, 5"."""
@@ -50,10 +58,22 @@ class Report:
         self.scheduler.current = None
         lines = [*self._named(), *self._mbarriers(), *self._clusters(), *self._registers(), *self._parked(parked)]
         lines += self._exited()
-        return Deadlock(
-            "every thread that is left waits, and nothing can wake it:\n" + "\n".join(lines),
-            hint="what each wait lacks: a thread count, an arrival count, the parity, or the bytes of expect_tx",
-        )
+        what = "every thread that is left waits, and nothing can wake it:\n" + "\n".join(lines)
+        return Deadlock(what, hint="; ".join(self._hints()))
+
+    def _hints(self) -> list[str]:
+        """What usually causes waits like these."""
+        m = self.machine
+        waited = [barrier for barrier in m.mbarriers.objects.values() if barrier.waiters]
+        causes = [
+            (BYTES, any(barrier.bytes > 0 and not barrier.pending for barrier in waited)),
+            (ARRIVALS, any(barrier.pending and barrier.arrivals for barrier in waited)),
+            (PARITY, any(barrier.pending and not barrier.arrivals for barrier in waited)),
+            (THREADS, bool(self.scheduler.barriers.pending)),
+            (REGISTERS, bool(m.register_pool.requests)),
+            (CLUSTER, bool(m.cluster_barriers.waiting.any())),
+        ]
+        return [text for text, applies in causes if applies]
 
     # -- lanes that wait for their mates ------------------------------------------------------
 
@@ -79,7 +99,7 @@ class Report:
         if block.joins_warpgroup and len(here) == 32:
             others = mates[(self.status[mates] == PARKED) & (self.pc[mates] == number)]
             who = f"{self._warps(others)} of this warpgroup"
-        what = inst.opcode.split(".sync")[0]
+        what = ".".join(inst.parts[:2])
         some = "warps of a warpgroup" if block.joins_warpgroup else "threads of a warp"
         return DivergentBarrier(
             f"{what} needs {whole} together, but only {who} reached it; {self._others(mates, here, number)}",
@@ -172,12 +192,8 @@ class Report:
         )
         lines = [made]
         for arrival in barrier.arrivals:
-            text = (
-                f"announced {arrival.expected} bytes"
-                if arrival.expected
-                else f"arrived: {_plural(arrival.count, 'arrival')}"
-            )
-            lines.append(f"    this phase: {self._warps(arrival.threads)} {text} ({self.short(arrival.inst)})")
+            text = f"{arrival.expected} bytes announced" if arrival.expected else _plural(arrival.count, "arrival")
+            lines.append(f"    this phase: {text} by {self._warps(arrival.threads)} ({self.short(arrival.inst)})")
         if not barrier.arrivals:
             lines.append("    this phase: nobody has arrived yet")
         if barrier.bytes > 0:

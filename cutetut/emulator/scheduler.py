@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -18,7 +19,7 @@ import numpy as np
 from . import units  # noqa: F401  (registers the opcodes)
 from .barriers import Barriers
 from .deadlock import Report
-from .errors import BudgetExceeded, Deadlock, EmulatorError, LaunchError, Place
+from .errors import BudgetExceeded, Deadlock, EmulatorError, EmulatorWarning, LaunchError, Place
 from .machine import Counters, Dim, Launch, Machine
 from .memory import GlobalMemory, threads_of
 from .program import Block, decode, narrow
@@ -112,6 +113,7 @@ class Scheduler:
         self.barriers = Barriers(machine, self)
         self.current: Instruction | None = None
         self.turn = 0
+        self.warned: set[tuple[str, int]] = set()
 
     # -- one wave -----------------------------------------------------------------------------
 
@@ -364,6 +366,20 @@ class Scheduler:
         self.status[threads] = READY
 
     # -- what went wrong ----------------------------------------------------------------------
+
+    def warn(
+        self, what: str, inst: Instruction, thread: int, hint: str, other: tuple[Instruction, int, str] | None = None
+    ) -> None:
+        """Warn of something that gives no wrong result by itself, once per source line and launch."""
+        key = what, inst.loc.line if inst.loc is not None else inst.index
+        if key in self.warned:
+            return
+        self.warned.add(key)
+        warning = EmulatorError(what, hint=hint)
+        warning.place = self.place(inst, thread)
+        if other is not None:
+            self.note(warning, *other)
+        warnings.warn(str(warning), EmulatorWarning, stacklevel=2)
 
     def note(self, error: EmulatorError, inst: Instruction, thread: int, what: str) -> None:
         """Add another program point to an error: what happened there, and the lines."""

@@ -7,13 +7,12 @@ the pool has enough; on the hardware it waits for ever if nobody gives any back.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import EmulatorWarning, IllegalInstruction
+from .errors import IllegalInstruction
 from .memory import threads_of
 from .ptx import Immediate
 from .registry import Selection, Step, opcode, unsupported
@@ -67,7 +66,6 @@ class RegisterPool:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.at_launch = launch_registers(machine)
-        self.warned = False
         self.reset()
 
     def reset(self) -> None:
@@ -78,7 +76,7 @@ class RegisterPool:
     def set(self, sel: Selection, count: int, inst: Instruction, following: int) -> int | None:
         """Warps change what they hold, or wait for it; returns the next block unless they all wait."""
         if self.at_launch is None:
-            self._warn(inst, threads_of(sel))
+            self._ignored(inst, int(threads_of(sel)[0]))
             return following
         m, threads = self.machine, threads_of(sel)
         decreases = "dec" in inst.parts
@@ -104,6 +102,12 @@ class RegisterPool:
         self.serve()
         return None
 
+    def _ignored(self, inst: Instruction, thread: int) -> None:
+        self.machine.scheduler.warn(
+            "setmaxnreg has no effect: the kernel has no bound on its registers, so ptxas ignores it (C7508)",
+            inst, thread, ".launch(..., min_blocks_per_mp=1)",
+        )  # fmt: skip
+
     def serve(self) -> None:
         """Give waiting warps what they ask for, first come first served, as far as the pool goes."""
         m = self.machine
@@ -125,18 +129,6 @@ class RegisterPool:
         self.held[warps] = 0
         if self.requests:
             self.serve()
-
-    def _warn(self, inst: Instruction, threads: np.ndarray) -> None:
-        if self.warned:
-            return
-        self.warned = True
-        place = self.machine.scheduler.place(inst, int(threads[0]))
-        warnings.warn(
-            f"setmaxnreg has no effect: the kernel has no bound on its registers, so ptxas ignores it (C7508)\n"
-            f"{place.describe()}\nLook at: .launch(..., min_blocks_per_mp=1)",
-            EmulatorWarning,
-            stacklevel=2,
-        )
 
 
 @opcode("setmaxnreg", unit="setmaxnreg", forms=".inc .dec .sync.aligned.u32 N", section="9.7.19.5", results=0,

@@ -157,8 +157,11 @@ class SharedMemory:
                         )
 
     def _in_flight(self, what: str, op: Operation, threads: np.ndarray) -> InFlight:
-        error = InFlight(f"{what} {op.what}", threads=threads)
+        error = InFlight(f"{what} {op.what}", threads=threads, hint=_missing_wait(op))
         self.machine.scheduler.note(error, op.inst, op.thread, "that was issued here")
+        if op.barrier is not None:
+            error.notes.append(f"  its barrier: {op.barrier.describe()}")
+            error.notes += self.machine.mbarriers.passed_at_once(int(threads[0]))
         return error
 
     def _check_load(self, host: np.ndarray, nbytes: int, sel: Selection) -> None:
@@ -181,7 +184,23 @@ class SharedMemory:
             return self._in_flight(
                 f"{verb} shared memory at offset {offset}, which is still being written by", op, threads
             )
-        return Uninitialized(f"{verb} shared memory that nothing has written: offset {offset}", threads=threads)
+        error = Uninitialized(f"{verb} shared memory that nothing has written: offset {offset}", threads=threads)
+        if copies := self._copies_of_kernel():
+            error.notes.append(f"  no copy to it has been issued yet; the kernel's copies to shared memory: {copies}")
+            error.hint = f"the wait for such a copy to complete before this use; or {Uninitialized.hint}"
+        error.notes += self.machine.mbarriers.passed_at_once(int(threads[0]))
+        return error
+
+    def _copies_of_kernel(self) -> str:
+        """Where the kernel issues asynchronous copies into shared memory."""
+        places = {}
+        for inst in self.machine.kernel.body:
+            if inst.opcode.startswith("cp.async") and (
+                "mbarrier::complete_tx::bytes" in inst.parts or "shared" in inst.parts[3]
+            ):
+                place = self.machine.scheduler.place(inst, None)
+                places[place.source or f"PTX line {inst.line}"] = True
+        return ", ".join(places)
 
     # -- the async proxy ----------------------------------------------------------------------
 
@@ -259,3 +278,14 @@ class SharedMemory:
         where = index(host + self.shadow_offset, unit)
         for part in range(nbytes // unit):
             HOST[unit][where + part] = _ALL_WRITTEN[unit] * state
+
+
+def _missing_wait(op: Operation) -> str:
+    """What to look at when something touches the memory of an operation under way."""
+    if op.read is not None:
+        return "cp.async.bulk.wait_group.read by the thread that stores, then a barrier, before the buffer is reused"
+    if op.barrier is not None:
+        return "the wait for the phase of the mbarrier that the copy signals"
+    if op.reads:
+        return "warpgroup.wait_group before the stage is released to be filled again"
+    return "cp.async.wait_group, with a smaller number of groups that may still be under way"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .ptx import Instruction
 
 CHUNK = 16  # bytes: the unit that swizzling moves
-_TO = "the box {} shared address {:#x}, which is not a multiple of 128"
+_TO = "the box {} shared address {:#x}; TMA needs a multiple of 128"
 _ALIGN = "the alignment of the buffer in shared memory: 128 bytes for TMA, 1024 with the 128-byte swizzle"
 
 

@@ -23,8 +23,10 @@ from .registry import Selection
 if TYPE_CHECKING:
     from .machine import Machine
     from .pending import Operation
+    from .ptx import Instruction
 
 CHUNK = 16  # bytes: what is remembered per ordinary store and per TMA box
+_SWIZZLES = ("no swizzle", "the 32-byte swizzle", "the 64-byte swizzle", "the 128-byte swizzle")
 NEVER = 1 << 62  # a time that does not come
 DONE = 3  # the scheduler's status of a thread that has exited
 
@@ -39,7 +41,7 @@ class Visibility:
         self.stored_at = np.zeros(chunks, np.int64)
         self.fenced_by = np.zeros(chunks, np.int32)  # 1 + the thread whose store has been fenced
         self.fenced_at = np.zeros(chunks, np.int64)
-        self.swizzle = np.zeros(chunks, np.int8)  # tensor map's code of the TMA load that wrote it, 0: none
+        self.swizzle = np.zeros(chunks, np.int8)  # 1 + tensor map's code of the TMA load that wrote it, 0: unknown
         self.loaded_inst = np.zeros(chunks, np.int32)
         self.copies = False  # cp.async has been used
         self.copied_by = np.zeros(chunks, np.int32)  # 1 + the thread whose cp.async it is,
@@ -121,7 +123,7 @@ class Visibility:
         error = MissingBarrier(
             f"load of shared memory at offset {m.shared.where(where * CHUNK + m.shared.origin)[1]}, which warp "
             f"{m.in_cta[writer] // 32} copied with cp.async, and {why}",
-            threads=threads[late], hint="cp.async.wait_group by the threads that copy, then sync_threads, then the load",
+            threads=threads[late], hint="cp.async.wait_group by the threads that copy, sync_threads, then the load",
         )  # fmt: skip
         m.scheduler.note(error, m.kernel.body[int(self.stored_inst[where])], writer, "the copy was issued here")
         raise error
@@ -182,21 +184,26 @@ class Visibility:
         m.scheduler.note(error, m.kernel.body[int(self.stored_inst[chunk])], writer, "it was stored here")
         raise error
 
-    def check_swizzle(self, chunk: np.ndarray, swizzle: int, thread: int, name: str) -> None:
-        """A WGMMA reads chunks with a swizzle (the tensor map's code); TMA must have written them with the same."""
+    def check_swizzle(self, chunk: np.ndarray, swizzle: int, inst: Instruction, thread: int, name: str) -> None:
+        """A WGMMA reads chunks with a swizzle (the tensor map's code); TMA must have written them with the same.
+
+        Raises AsyncMismatch for two different swizzles.  Unswizzled boxes may hold a tensor that lies
+        swizzled in global memory already, so reading them with a swizzle is a warning.
+        """
         found = self.swizzle[chunk]
-        bad = (found != 0) & (found != swizzle)
+        bad = (found != 0) & (found != swizzle + 1)
         if not bad.any():
             return
-        words = {0: "no swizzle", 1: "the 32-byte swizzle", 2: "the 64-byte swizzle", 3: "the 128-byte swizzle"}
-        where = int(chunk[bad][0])
-        error = AsyncMismatch(
-            f"operand {name} of the WGMMA is read with {words[swizzle]}; TMA wrote it with {words[int(found[bad][0])]}",
-            threads=np.array([thread]),
-            hint="the layout of the TMA atom and that of the tensor in shared memory: both need one swizzle",
-        )
-        inst = self.machine.kernel.body[int(self.loaded_inst[where])]
-        self.machine.scheduler.note(error, inst, thread, "TMA wrote it here")
+        at = int(np.flatnonzero(bad)[0])
+        written, m = int(found[at]) - 1, self.machine
+        load = m.kernel.body[int(self.loaded_inst[int(chunk[at])])]
+        what = f"operand {name} of the WGMMA is read with {_SWIZZLES[swizzle]}; TMA wrote it with {_SWIZZLES[written]}"
+        hint = "the layout of the TMA atom and that of the tensor in shared memory: both need one swizzle"
+        if not (swizzle and written):
+            m.scheduler.warn(what, inst, thread, hint, (load, thread, "TMA wrote it here"))
+            return
+        error = AsyncMismatch(what, threads=np.array([thread]), hint=hint)
+        m.scheduler.note(error, load, thread, "TMA wrote it here")
         raise error
 
     # -- clusters -----------------------------------------------------------------------------

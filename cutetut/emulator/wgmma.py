@@ -383,7 +383,7 @@ def _shared_operand(
     chunks = np.unique(host >> 4) << 4
     name = "AB"[which]
     at = machine.shared.check_async_read(chunks, int(first[0]), f"operand {name} of the WGMMA reads", WARPGROUP)
-    machine.shared.visible.check_swizzle(at, mode, int(first[0]), name)
+    machine.shared.visible.check_swizzle(at, mode, inst, int(first[0]), name)
     return _SharedOperand(host, kind, _spans(chunks))
 
 

@@ -6,7 +6,7 @@ both have read the tile: each arrives at the other's mbarrier through distribute
 
 import cutlass
 import cutlass.cute as cute
-import cutlass.utils as utils
+import cutlass.memory
 from cutlass.cute.nvgpu import cpasync
 
 ROWS, COLUMNS = 16, 128
@@ -26,15 +26,14 @@ def sum_kernel(load: cute.CopyAtom, mX: cute.Tensor, mY: cute.Tensor):
     tid, _, _ = cute.arch.thread_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
-    storage = utils.SmemAllocator().allocate(Storage)
+    storage = cutlass.memory.SmemAllocator().allocate(Storage)
     full, empty = storage.full.data_ptr(), storage.empty.data_ptr()
     tile = storage.tile.get_tensor(cute.make_ordered_layout((ROWS, COLUMNS), order=(1, 0)))
     if tid == 0:
         cute.arch.mbarrier_init(full, 1)
         cute.arch.mbarrier_init(empty, 2)
     cute.arch.mbarrier_init_fence()
-    cute.arch.cluster_arrive_relaxed()
-    cute.arch.cluster_wait()
+    meet()  # before the first access
 
     pair = cute.make_layout(2)
     gX = cute.local_tile(mX, (ROWS, COLUMNS), (None, 0))  # (rows, columns, n)
@@ -55,6 +54,12 @@ def sum_kernel(load: cute.CopyAtom, mX: cute.Tensor, mY: cute.Tensor):
             cute.arch.mbarrier_arrive(empty, tid)
     for i in cutlass.range_constexpr(ROWS):
         mY[rank, i, tid] = total[i] * (rank + 1)
+    meet()  # before the CTA exits
+
+
+@cute.jit
+def meet():
+    """Every thread of the cluster arrives, and waits for the others."""
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
 

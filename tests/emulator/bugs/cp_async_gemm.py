@@ -5,7 +5,7 @@ C (64, 64) float32 = A (64, K) B (64, K)^T, float16, K a multiple of 32; four wa
 
 import cutlass
 import cutlass.cute as cute
-import cutlass.utils as utils
+import cutlass.memory
 from cutlass.cute.nvgpu import cpasync, warp
 
 TILE, TILE_K, STAGES = 64, 32, 2
@@ -20,7 +20,7 @@ class Storage:
 @cute.kernel
 def gemm_kernel(mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, copy: cute.TiledCopy, mma: cute.TiledMma):
     tid, _, _ = cute.arch.thread_idx()
-    storage = utils.SmemAllocator().allocate(Storage)
+    storage = cutlass.memory.SmemAllocator().allocate(Storage)
     layout = cute.make_layout((TILE, TILE_K, STAGES), stride=(TILE_K, 1, TILE * TILE_K))
     sA, sB = storage.a.get_tensor(layout), storage.b.get_tensor(layout)
     gA, gB = cute.local_tile(mA, (TILE, TILE_K), (0, None)), cute.local_tile(mB, (TILE, TILE_K), (0, None))

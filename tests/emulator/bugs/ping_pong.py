@@ -5,7 +5,7 @@ y (n, 128) float32 = 2 x; barrier 1 says that the buffer is full, barrier 2 that
 
 import cutlass
 import cutlass.cute as cute
-import cutlass.utils as utils
+import cutlass.memory
 
 FULL, EMPTY, THREADS = 1, 2, 256
 
@@ -14,7 +14,7 @@ FULL, EMPTY, THREADS = 1, 2, 256
 def double_kernel(mX: cute.Tensor, mY: cute.Tensor):
     tid, _, _ = cute.arch.thread_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    buffer = utils.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(128), byte_alignment=16)
+    buffer = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(128), byte_alignment=16)
     if warp < 4:
         for n in cutlass.range(cute.size(mX, mode=[0]), unroll=1):
             cute.arch.barrier(barrier_id=EMPTY, number_of_threads=THREADS)

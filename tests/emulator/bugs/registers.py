@@ -3,7 +3,6 @@
 y (384,) float32 = x + 1.  65536 registers are 168 for each of 384 threads: 40 + 232 + 232 = 3 * 168.
 """
 
-import cutlass
 import cutlass.cute as cute
 
 
@@ -17,6 +16,7 @@ def add_kernel(mX: cute.Tensor, mY: cute.Tensor):
     else:
         cute.arch.setmaxregister_increase(232)
         mY[tid] = mX[tid] + 1
+    cute.arch.sync_threads()
 
 
 @cute.jit

@@ -5,7 +5,7 @@ y (64 n, 32) = x + 1, float32; one CTA, one buffer for loads and one for stores.
 
 import cutlass
 import cutlass.cute as cute
-import cutlass.utils as utils
+import cutlass.memory
 from cutlass.cute.nvgpu import cpasync
 
 ROWS, COLUMNS = 64, 32
@@ -23,7 +23,7 @@ class Storage:
 def copy_kernel(load: cute.CopyAtom, mX: cute.Tensor, store: cute.CopyAtom, mY: cute.Tensor):
     tid, _, _ = cute.arch.thread_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    storage = utils.SmemAllocator().allocate(Storage)
+    storage = cutlass.memory.SmemAllocator().allocate(Storage)
     full = storage.full.data_ptr()
     layout = cute.make_ordered_layout((ROWS, COLUMNS), order=(1, 0))
     sX, sY = storage.x.get_tensor(layout), storage.y.get_tensor(layout)

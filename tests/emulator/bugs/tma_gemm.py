@@ -1,21 +1,22 @@
 """A warp-specialised GEMM tile: one warp loads with TMA, one warpgroup multiplies with WGMMA, TMA stores C.
 
-C (64, 128) = A (64, K) B (64, K)^T twice: two tiles of 64 columns, so that stages and the staging buffer are used
-again. A, B and C are float16 and row-major; every wait, arrival and fence is a line of its own.
+C (64, N) = A (64, K) B (N, K)^T in float16, row-major, one tile of 64 columns after the other, so that stages and the
+staging buffer are used again.  Every wait, arrival and fence is a line of its own.
 """
 # no `from __future__ import annotations`: CuTe DSL reads the annotations of the functions it compiles
 
 import cutlass
 import cutlass.cute as cute
-import cutlass.utils as utils
+import cutlass.memory
 from cutlass.cute.nvgpu import cpasync, warpgroup
+from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers as sm90
 
 TILE = 64
 STAGES = 3
 TILE_BYTES = 2 * TILE * TILE
 FULL_BYTES = 2 * TILE_BYTES
-ROW = utils.LayoutEnum.ROW_MAJOR
+ROW = LayoutEnum.ROW_MAJOR
 
 
 @cute.struct
@@ -35,7 +36,7 @@ def gemm_kernel(
 ):  # fmt: skip
     tid, _, _ = cute.arch.thread_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    storage = utils.SmemAllocator().allocate(Storage)
+    storage = cutlass.memory.SmemAllocator().allocate(Storage)
     full, empty = storage.full.data_ptr(), storage.empty.data_ptr()
     sA = storage.a.get_tensor(a_layout.outer, swizzle=a_layout.inner)
     sB = storage.b.get_tensor(b_layout.outer, swizzle=b_layout.inner)
@@ -65,12 +66,14 @@ def gemm_kernel(
                 with cute.arch.elect_one():
                     cute.arch.mbarrier_arrive_and_expect_tx(full + stage, FULL_BYTES)
                 cute.copy(load_a, tAgA[None, tile % k_tiles], tAsA[None, stage], tma_bar_ptr=full + stage)
-                cute.copy(load_b, tBgB[None, tile // k_tiles, tile % k_tiles], tBsB[None, stage], tma_bar_ptr=full + stage)
+                gB_tile = tBgB[None, tile // k_tiles, tile % k_tiles]
+                cute.copy(load_b, gB_tile, tBsB[None, stage], tma_bar_ptr=full + stage)
     else:
         cute.arch.setmaxregister_increase(216)
         thread = tid - 128
         thr_mma = tiled_mma.get_slice(thread)
-        tCrA, tCrB = tiled_mma.make_fragment_A(thr_mma.partition_A(sA)), tiled_mma.make_fragment_B(thr_mma.partition_B(sB))
+        tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))
+        tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))
         accumulators = cute.make_rmem_tensor(thr_mma.partition_shape_C((TILE, TILE)), cutlass.Float32)
         for n in cutlass.range(n_tiles, unroll=1):
             accumulators.fill(0.0)
@@ -81,7 +84,8 @@ def gemm_kernel(
                 warpgroup.fence()
                 for block in cutlass.range_constexpr(cute.size(tCrA, mode=[2])):
                     tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
-                    cute.gemm(tiled_mma, accumulators, tCrA[None, None, block, stage], tCrB[None, None, block, stage], accumulators)
+                    rA, rB = tCrA[None, None, block, stage], tCrB[None, None, block, stage]
+                    cute.gemm(tiled_mma, accumulators, rA, rB, accumulators)
                 warpgroup.commit_group()
                 warpgroup.wait_group(1)
                 freed = (tile + STAGES - 1) % STAGES

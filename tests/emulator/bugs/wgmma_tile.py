@@ -5,12 +5,13 @@ C (64, 64) float32 = A (64, 64) B (64, 64)^T, float16; one warpgroup.
 
 import cutlass
 import cutlass.cute as cute
-import cutlass.utils as utils
+import cutlass.memory
 from cutlass.cute.nvgpu import warpgroup
+from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers as sm90
 
 TILE = 64
-ROW = utils.LayoutEnum.ROW_MAJOR
+ROW = LayoutEnum.ROW_MAJOR
 
 
 @cute.struct
@@ -25,7 +26,7 @@ def tile_kernel(
     b_layout: cute.ComposedLayout,
 ):  # fmt: skip
     tid, _, _ = cute.arch.thread_idx()
-    storage = utils.SmemAllocator().allocate(Storage)
+    storage = cutlass.memory.SmemAllocator().allocate(Storage)
     sA = storage.a.get_tensor(a_layout.outer, swizzle=a_layout.inner)[None, None, 0]
     sB = storage.b.get_tensor(b_layout.outer, swizzle=b_layout.inner)[None, None, 0]
     for i in cutlass.range_constexpr(TILE * TILE // 128):

@@ -1,0 +1,177 @@
+"""One line of a correct kernel changed: the emulator must name the fault, the lines that take part, and the way out.
+
+The kernels are in tests/emulator/bugs, the changed lines in mutants.py; expected lines are found in the changed
+source.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cutetut.emulator.errors import AsyncMismatch, EmulatorWarning, LaunchError
+from cutetut.emulator.pending import Operation, Pending
+from cutetut.emulator.visibility import Visibility
+from tests.emulator.expected import EXPECTED, GEMM_LINE, LOAD_A
+from tests.emulator.mutants import CASES, MUTANTS, compiled, load
+
+POLICIES = ["late", "early", *(f"random:{seed}" for seed in range(5))]
+
+
+WARNINGS = {"registers_without_a_bound", "swizzles_differ"}
+
+
+def test_every_mutant_has_its_test() -> None:
+    assert set(EXPECTED) | WARNINGS == set(MUTANTS)
+    assert len(MUTANTS) >= 16
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", EXPECTED)
+def test_planted_bug(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTETUT_ASYNC", "late")
+    expected, mutant = EXPECTED[name], MUTANTS[name]
+    loaded = load(mutant.kernel, tmp_path, mutant)
+    launch, _ = compiled(loaded.module, CASES[mutant.kernel]()[0])
+    started = time.process_time()
+    with pytest.raises(expected.error) as caught:
+        launch()
+    assert time.process_time() - started < 1
+    error = caught.value
+    report = str(error)
+    assert type(error) is expected.error
+    for pattern in expected.says:
+        assert re.search(pattern, report), f"{pattern!r} is not in\n{report}"
+    if expected.at:
+        assert error.place is not None and error.place.source == loaded.line(expected.at), report
+    for part in expected.lines:
+        assert re.search(re.escape(loaded.line(part)) + r"\b", report), f"{loaded.line(part)} is not in\n{report}"
+    assert re.search(expected.hint, error.hint), error.hint
+
+
+@pytest.mark.emulator
+def test_registers_without_a_bound_are_ignored_as_ptxas_does(tmp_path: Path) -> None:
+    mutant = MUTANTS["registers_without_a_bound"]
+    loaded = load(mutant.kernel, tmp_path, mutant)
+    arguments, want = CASES[mutant.kernel]()
+    launch, tensors = compiled(loaded.module, arguments)
+    with pytest.warns(EmulatorWarning, match="setmaxnreg has no effect") as found:
+        launch()
+    assert loaded.line("setmaxregister_decrease") in str(found[0].message)
+    assert "min_blocks_per_mp" in str(found[0].message)
+    assert torch.equal(tensors[-1].double(), want)
+
+
+@pytest.mark.emulator
+def test_a_swizzle_that_only_wgmma_uses_gives_wrong_numbers_and_a_warning(tmp_path: Path) -> None:
+    mutant = MUTANTS["swizzles_differ"]
+    loaded = load(mutant.kernel, tmp_path, mutant)
+    arguments, want = CASES[mutant.kernel]()
+    launch, tensors = compiled(loaded.module, arguments)
+    with pytest.warns(
+        EmulatorWarning, match="operand A of the WGMMA is read with the 128-byte swizzle; .* no swizzle"
+    ) as found:
+        launch()
+    message = str(found[0].message)
+    assert loaded.line(GEMM_LINE) in message and loaded.line(LOAD_A) in message
+    assert len(found) == 1
+    assert not torch.equal(tensors[-1].double(), want)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("wgmma", [0, 1, 3])
+def test_two_different_swizzles_are_an_error(wgmma: int) -> None:
+    notes: list[Any] = []
+    body = [SimpleNamespace(index=0, loc=None)]
+    scheduler = SimpleNamespace(turn=1, note=lambda *a: notes.append(a), warn=lambda *a: notes.append(a))
+    machine: Any = SimpleNamespace(T=128, scheduler=scheduler, now=lambda: 1, kernel=SimpleNamespace(body=body))
+    visible = Visibility(machine, 64)
+    visible.load(0, 32, 1 + 2, 0)  # TMA with the 64-byte swizzle
+    inst: Any = body[0]
+    visible.check_swizzle(np.arange(32), 2, inst, 0, "B")
+    visible.check_swizzle(np.arange(32, 64), 3, inst, 0, "B")  # not written by TMA
+    assert not notes
+    if wgmma:
+        with pytest.raises(
+            AsyncMismatch, match="operand B of the WGMMA is read with the .* TMA wrote it with the 64-byte"
+        ):
+            visible.check_swizzle(np.arange(32), wgmma, inst, 0, "B")
+    else:
+        visible.check_swizzle(np.arange(32), wgmma, inst, 0, "B")
+    assert len(notes) == 1
+
+
+# -- no alarm on correct kernels ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", CASES)
+def test_correct_kernels_under_every_policy(
+    kernel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder, device: str
+) -> None:
+    loaded = load(kernel, tmp_path)
+    arguments, want = CASES[kernel]()
+    launch, tensors = compiled(loaded.module, arguments, device)
+    for policy in POLICIES:
+        monkeypatch.setenv("CUTETUT_ASYNC", policy)
+        tensors[-1].fill_(-1)
+        launch()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        assert torch.equal(tensors[-1].cpu().double(), want), policy
+    assert not [w for w in recwarn if issubclass(w.category, EmulatorWarning)]
+
+
+# -- when operations complete ---------------------------------------------------------------------
+
+
+def _operation(log: list[str], name: str, **options: Any) -> Operation:
+    inst: Any = None
+    return Operation(name, inst, 0, lambda: log.append(name), **options)
+
+
+@pytest.mark.emulator
+def test_late_completes_nothing_before_it_must() -> None:
+    pending, log = Pending("late"), list[str]()
+    first, second, third = _operation(log, "first"), _operation(log, "second", wakes=True), _operation(log, "third")
+    third.after = first
+    for operation in (first, second, third):
+        pending.issue(operation)
+    for _ in range(100):
+        pending.tick()
+    assert not log
+    assert pending.complete_oldest(waking=True) and log == ["second"]
+    assert not pending.complete_oldest(waking=True)
+    pending.complete(third)
+    assert log == ["second", "first", "third"] and not pending.operations
+
+
+@pytest.mark.emulator
+def test_early_completes_at_once_and_random_repeats() -> None:
+    log: list[str] = []
+    early = Pending("early")
+    early.issue(_operation(log, "one"))
+    assert log == ["one"] and not early.operations
+    runs = []
+    for _ in range(2):
+        order: list[str] = []
+        pending = Pending("random:3")
+        for name in "abcdef":
+            pending.issue(_operation(order, name))
+        for _ in range(1000):
+            pending.tick()
+        runs.append(order)
+    assert runs[0] == runs[1] and sorted(runs[0]) == list("abcdef") and runs[0] != list("abcdef")
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("policy", ["never", "late:1", "random:x", ""])
+def test_an_unknown_policy_is_an_error(policy: str) -> None:
+    with pytest.raises(LaunchError, match="late, early or random:SEED"):
+        Pending(policy)
