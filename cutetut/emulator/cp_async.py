@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .loadstore import address_getter
-from .memory import HOST, index, threads_of
+from .memory import HOST, check_alignment, index, threads_of
 from .pending import Operation
-from .ptx import Address, Immediate
+from .ptx import Address, Immediate, Operand, Register
 from .registry import Selection, Step, opcode, unsupported
 
 if TYPE_CHECKING:
@@ -96,27 +97,33 @@ class CopyGroups:
 
 
 @opcode("cp.async.ca", "cp.async.cg", unit="cp_async", section="9.7.9.25.3.1", results=0,
-        forms=".shared.global{.L2 hints} [dst], [src], 4 | 8 | 16{, source bytes}{, cache policy}")  # fmt: skip
+        forms=".shared.global{.L2 hints} [dst], [src], 4 | 8 | 16{, source bytes | ignore-src}{, policy}")  # fmt: skip
 def decode_cp_async(inst: Instruction, machine: Machine) -> Step:
     """Copy a few bytes per thread; a smaller source size fills the rest with zeros."""
     to, source, size, *rest = inst.operands
     if not isinstance(to, Address) or not isinstance(source, Address) or not isinstance(size, Immediate):
         raise unsupported(inst)
-    hints = [p for p in inst.parts if p.startswith("L2::")]
-    if "L2::cache_hint" in hints:
+    known = {"shared", "shared::cta", "global", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"}
+    if not set(inst.parts[3:]) <= known:
+        raise unsupported(inst, f"modifier .{sorted(set(inst.parts[3:]) - known)[0]}")
+    if "L2::cache_hint" in inst.parts:
         rest = rest[:-1]
     nbytes = int(size.value)
     if nbytes not in (4, 8, 16) or (inst.parts[2] == "cg" and nbytes != 16):
         raise unsupported(inst, f"a copy of {nbytes} bytes")
     get_to, get_from = address_getter(machine, to), address_getter(machine, source)
-    taken = machine.source(rest[0], np.uint32) if rest else None
+    taken = _source_bytes(machine, rest[0] if rest else None, nbytes)
 
     def step(sel: Selection) -> None:
         threads = threads_of(sel)
-        count = np.full(len(threads), nbytes) if taken is None else np.minimum(taken[threads].astype(np.int64), nbytes)
-        origin, some = get_from(threads), count > 0
-        if some.any():
-            machine.memory.locate(origin[some], nbytes if taken is None else 4, threads[some], False)
+        count, origin = taken(threads), get_from(threads)
+        check_alignment(origin, nbytes, threads, "global")
+        some = count > 0
+        if some.all() and int(count.min()) == nbytes:
+            machine.memory.locate(origin, nbytes, threads, False)
+        elif some.any():
+            for end in (origin, origin + count - 1):
+                machine.memory.locate(end[some], 1, threads[some], False)
         hosts = machine.shared.claim_many(get_to(threads), nbytes, threads, inst.index)
         copies = Copies(machine, threads, hosts, origin, count, nbytes)
         spans = tuple((int(h), int(h) + nbytes) for h in hosts)
@@ -127,6 +134,17 @@ def decode_cp_async(inst: Instruction, machine: Machine) -> Step:
         machine.pending.issue(copies.operation)
 
     return step
+
+
+def _source_bytes(machine: Machine, operand: Operand | None, nbytes: int) -> Callable[[np.ndarray], np.ndarray]:
+    """How many bytes each thread reads: all, as many as a register says, or none where a predicate is true."""
+    if operand is None:
+        return lambda threads: np.full(len(threads), nbytes)
+    if isinstance(operand, Register) and machine.register_dtype(operand) == np.bool_:
+        ignored = machine.predicate(operand)
+        return lambda threads: np.where(ignored(threads), 0, nbytes)
+    given = machine.source(operand, np.uint32)
+    return lambda threads: np.minimum(given[threads].astype(np.int64), nbytes)
 
 
 @opcode("cp.async.commit_group", unit="cp_async", section="9.7.9.25.3.2", results=0)
