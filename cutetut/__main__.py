@@ -16,8 +16,12 @@ def parser() -> argparse.ArgumentParser:
     record = commands.add_parser("record", help="on a Hopper GPU: execute notebooks and write their outputs")
     for command in (run, record):
         command.add_argument("notebook", nargs="*", help="such as 00_start_here; all of _toc.yml if none is named")
-    bench = commands.add_parser("bench", help="on a Hopper GPU: measure notebooks beside the vendor's kernels")
-    bench.add_argument("notebook", nargs="+", help="such as 04_scalar_fma_gemm")
+    bench = commands.add_parser(
+        "bench", help="on a Hopper GPU: measure notebooks beside the vendor's kernels; the emulator anywhere"
+    )
+    bench.add_argument(
+        "notebook", nargs="+", help="such as 04_scalar_fma_gemm; `emulator` for the emulator's own speed"
+    )
     emulate = commands.add_parser("emulate", help="run a CuTe DSL script written for a GPU without one")
     emulate.add_argument("script", help="a Python file; .cuda(), streams and events work as on a GPU")
     emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
@@ -52,6 +56,9 @@ def _on_notebooks(options: argparse.Namespace) -> int:
         if options.command == "record":
             return int(execute.record(options.notebook) > 0)
         for name in options.notebook:
+            if name == "emulator":
+                _bench_emulator()
+                continue
             print(f"wrote {bench.run(name)}")
         return 0
     except (BackendError, NotebookError, NotRecordable, bench.BenchError, bench.NeedsGPU) as error:
@@ -63,6 +70,16 @@ def _on_notebooks(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"\ncutetut {options.command}: interrupted; nothing was left half written", file=sys.stderr)
         return 130
+
+
+def _bench_emulator() -> None:
+    """The emulator's own speed, which needs no GPU."""
+    from cutetut import backend
+
+    backend.activate()
+    from cutetut import bench_emulator  # imports CuTe DSL, which must find the environment prepared
+
+    bench_emulator.run()
 
 
 if __name__ == "__main__":
