@@ -13,7 +13,8 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-import cutlass.utils as utils
+import cutlass.memory
+import cutlass.tensor_utils
 import torch
 from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.cute.runtime import from_dlpack
@@ -29,7 +30,7 @@ TURNS = 5  # runs of each kernel; the fastest counts, because other programs onl
 ROWS = 8  # kinds of instruction that are named; the rest is one row
 
 TILE, DEPTH = 128, 64  # of M and N, and of K, for the WGMMA kernel
-ROW = utils.LayoutEnum.ROW_MAJOR
+ROW = cutlass.tensor_utils.LayoutEnum.ROW_MAJOR
 
 
 @cute.struct
@@ -47,7 +48,7 @@ def wgmma_kernel(
     tid, _, _ = cute.arch.thread_idx()
     m, n, _ = cute.arch.block_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    storage = utils.SmemAllocator().allocate(Storage)
+    storage = cutlass.memory.SmemAllocator().allocate(Storage)
     full = storage.full.data_ptr()
     sA = storage.a.get_tensor(a_layout.outer, swizzle=a_layout.inner)  # (bM, bK, 1)
     sB = storage.b.get_tensor(b_layout.outer, swizzle=b_layout.inner)
@@ -108,13 +109,14 @@ def run() -> None:
     """Measure both kernels, check what they compute, and print the report; raises CheckFailed for a wrong result."""
     with emulated():
         chapter = notebooks.load("04_scalar_fma_gemm")
-        _measure("scalar GEMM of chapter 04, float32", chapter.scalar_gemm_launch, (256, 256, 128), torch.float32)
-        _measure("GEMM with TMA and WGMMA, float16", wgmma_launch, (512, 512, 512), torch.float16)
+        measure("scalar GEMM of chapter 04, float32", chapter.scalar_gemm_launch, (256, 256, 128), torch.float32)
+        measure("GEMM with TMA and WGMMA, float16", wgmma_launch, (512, 512, 512), torch.float16)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux gives KiB
     print(f"peak memory of this process, compiler and torch included: {peak:,.0f} MiB")
 
 
-def _measure(title: str, function: Callable[..., Any], size: tuple[int, int, int], dtype: torch.dtype) -> None:
+def measure(title: str, function: Callable[..., Any], size: tuple[int, int, int], dtype: torch.dtype) -> None:
+    """Compile and run one `@cute.jit` GEMM of A (M, K), B (N, K), C (M, N) float32 in the emulator; report it."""
     M, N, K = size
     generator = torch.Generator().manual_seed(0)
     A, B = (torch.randn(extent, K, generator=generator).to(dtype) for extent in (M, N))

@@ -175,7 +175,7 @@ def _tensor_copy(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
         for thread in threads_of(sel).tolist():
             box, coordinates = tensor.at(thread)
             copies = 1 if mask is None else int(mask[thread]).bit_count()
-            for space, nbytes in ((GLOBAL, _inside(box, coordinates)), (SHARED, box.box_bytes * copies)):
+            for space, nbytes in ((GLOBAL, inside_bytes(box, coordinates)), (SHARED, box.box_bytes * copies)):
                 traffic = tally.at(space, operation)
                 traffic.requests += 1
                 traffic.asked += nbytes
@@ -183,7 +183,7 @@ def _tensor_copy(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
     return meter
 
 
-def _inside(tensor: TensorMap, coordinates: list[int]) -> int:
+def inside_bytes(tensor: TensorMap, coordinates: list[int]) -> int:
     """Bytes of a box that exist in the tensor."""
     elements = 1
     for start, count, step, size in zip(coordinates, tensor.counts, tensor.element_strides, tensor.sizes, strict=True):

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from cutetut.emulator.counters import Counting
+from cutetut.emulator.meters import inside_bytes
 from cutetut.emulator.observe import observing
 from cutetut.emulator.tally import Tally
+from cutetut.emulator.tensormap import TensorMap
 from tests.emulator.counter_cases import FILLS, Case, cases
 from tests.emulator.harness import kernel, run
 
@@ -159,6 +161,44 @@ def test_arithmetic_counts_a_fused_multiply_add_twice() -> None:
     total = counter.total()
     assert total.arithmetic == {("scalar", "f32"): 64 * 4, ("scalar", "f16x2"): 64 * 4}
     assert total.flops() == total.flops("scalar") == 64 * 8
+
+
+def test_matrix_instructions_count_their_products() -> None:
+    a, b, c = "{%r0, %r0, %r0, %r0}", "{%r0, %r0}", "{%f0, %f0, %f0, %f0}"
+    body = f"""mov.b32 %r0, 0; mov.b32 %f0, 0;
+    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{%f1, %f2, %f3, %f4}}, {a}, {b}, {c};
+    mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {{%r1, %r2, %r3, %r4}}, {a}, {b}, {a};"""
+    counter = Counting()
+    with observing(counter):
+        run(kernel(body, 0), block=(64, 1, 1))
+    total = counter.total()
+    assert total.arithmetic == {("matrix", "f16"): 2 * 2 * 16 * 8 * 16, ("matrix", "s8"): 2 * 2 * 16 * 8 * 32}
+
+
+def test_memory_of_another_cta_is_the_clusters() -> None:
+    header = ".shared .align 16 .b8 smem[128];"
+    body = """mov.u32 %r0, %tid.x; mov.u32 %r1, smem; mad.lo.u32 %r2, %r0, 4, %r1; st.shared.b32 [%r2], %r0;
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    mapa.shared::cluster.u32 %r3, %r2, 1;
+    ld.shared::cluster.b32 %r4, [%r3];
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"""
+    counter = Counting()
+    with observing(counter):
+        run(kernel(body, 0, header), grid=(2, 1, 1), cluster=(2, 1, 1))
+    total = counter.total()
+    assert (total.requests("ld", "cluster"), total.bytes_asked("cluster")) == (1, 128)  # by rank 0,
+    assert (total.requests("ld", "shared"), total.wavefronts("ld")) == (1, 1)  # and by rank 1 of its own
+    assert (total.requests("st", "shared"), total.bytes_asked("shared", "st")) == (2, 256)
+
+
+@pytest.mark.parametrize("start", [(0, 0), (-3, 2), (20, -1), (24, 8), (30, 0), (-16, 0)])
+def test_elements_out_of_bounds_are_not_read(start: tuple[int, int]) -> None:
+    shape, box, steps = (30, 10), (16, 6), (1, 2)
+    tensor = TensorMap(0, "f16", 2, shape, (2, 64), box, steps, 0, 0, False)
+    inside = sum(
+        0 <= start[0] + x < shape[0] and 0 <= start[1] + y < shape[1] for x in range(16) for y in range(0, 6, 2)
+    )
+    assert inside_bytes(tensor, list(start)) == 2 * inside
 
 
 def test_without_an_observer_no_step_is_wrapped() -> None:
