@@ -1,6 +1,6 @@
 """The emulator's counters beside Nsight Compute's, on a host with a Hopper GPU.
 
-    python -m tests.emulator.ncu_compare [--only TEXT] [--all-rows]
+    python -m tests.emulator.ncu_compare [--only TEXT] [--all-rows] [--sass]
 
 runs every case of counter_cases.py and the kernels of chapters 04 and 05 once under `ncu` and once in the
 emulator, and prints a row for each count that Nsight Compute has: sectors, requests, wavefronts, bank
@@ -62,7 +62,7 @@ METRICS: dict[str, tuple[str, Question]] = {  # our name -> Nsight Compute's, an
         lambda t: t.bank_conflicts("cp.async"),
     ),
 }
-OPTIONAL = {"cp.async wavefronts", "cp.async conflicts"}  # not every version of Nsight Compute has them
+BY_PATCHING = {"cp.async wavefronts", "cp.async conflicts"}  # slow: ncu rewrites the kernel to count them
 
 
 @dataclass
@@ -138,20 +138,23 @@ class NothingMeasured(RuntimeError):
     """Nsight Compute is missing or did not measure; the message has its words."""
 
 
-def measure(only: str) -> list[dict[str, float]]:
+def measure(only: str, sass: bool) -> list[dict[str, float]]:
     """The metrics of every launch, in order, from a child process under ncu; raises NothingMeasured."""
     tool = shutil.which("ncu")
     if tool is None:
         raise NothingMeasured("ncu (Nsight Compute) is not on the PATH")
-    wanted = [metric for metric, _ in METRICS.values()]
-    optional = [METRICS[name][0] for name in OPTIONAL]
-    for metrics in (wanted, [m for m in wanted if m not in optional]):
-        try:
-            return _run_ncu(tool, metrics, only)
-        except NothingMeasured as error:
-            failure = error
-            print(f"without {', '.join(optional)}:" if metrics is wanted else "", file=sys.stderr)
-    raise failure
+    known = _known_metrics(tool)
+    wanted = [metric for name, (metric, _) in METRICS.items() if name not in BY_PATCHING]
+    metrics = [metric for metric in wanted if not known or metric.removesuffix(".sum") in known]
+    if sass:
+        metrics += [METRICS[name][0] for name in sorted(BY_PATCHING)]
+    return _run_ncu(tool, metrics, only)
+
+
+def _known_metrics(tool: str) -> set[str]:
+    """The hardware metrics that this version has for this GPU; empty if it does not say."""
+    done = subprocess.run([tool, "--query-metrics"], capture_output=True, text=True, check=False)
+    return set(re.findall(r"^\s*(\w+__\w+)", done.stdout, re.MULTILINE))
 
 
 def _run_ncu(tool: str, metrics: list[str], only: str) -> list[dict[str, float]]:
@@ -177,10 +180,10 @@ def _run_ncu(tool: str, metrics: list[str], only: str) -> list[dict[str, float]]
 # -- the table -------------------------------------------------------------------------------------
 
 
-def compare(only: str, every_row: bool) -> int:
+def compare(only: str, every_row: bool, sass: bool = False) -> int:
     """Print the table; returns the exit status."""
     try:
-        measured = measure(only)
+        measured = measure(only, sass)
     except NothingMeasured as error:
         print(error, file=sys.stderr)
         return 2
@@ -221,6 +224,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="launches whose name contains this, such as 'chapter' or 'ldmatrix'")
     parser.add_argument("--all-rows", action="store_true", help="also the rows of cases that agree")
+    parser.add_argument("--sass", action="store_true", help="also the bank conflicts of cp.async; slow")
     parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.launch:
@@ -229,7 +233,7 @@ def main() -> int:
         return 0
     for name in ("CUTETUT_BACKEND", "CUTETUT_TEST_GPU"):
         os.environ.pop(name, None)  # this process counts in the emulator
-    return compare(options.only, options.all_rows)
+    return compare(options.only, options.all_rows, options.sass)
 
 
 if __name__ == "__main__":

@@ -222,8 +222,14 @@ def test_without_an_observer_no_step_is_wrapped() -> None:
 
 FAKE_NCU = """#!{python}
 import sys
+if sys.argv[1:] == ["--query-metrics"]:
+    print("Device NVIDIA H200")
+    for operation in ("ld", "st"):
+        for unit in ("requests", "sectors"):
+            print(f"l1tex__t_{{unit}}_pipe_lsu_mem_global_op_{{operation}}   Counter   {{unit}}")
+    sys.exit()
 metrics = sys.argv[sys.argv.index("--metrics") + 1].split(",")
-if any("ldgsts" in m for m in metrics):
+if len(metrics) != 4:
     sys.exit("==ERROR== Failed to find metric")
 assert sys.argv[sys.argv.index("--clock-control") + 1] == "none" and "--launch" in sys.argv
 print("a line of the program")
