@@ -263,17 +263,18 @@ class Shape:
     @classmethod
     def of(cls, inst: Instruction) -> Shape:
         """Read the shape from the opcode; raises UnknownInstruction for an illegal one (section 9.7.15.2)."""
-        shape, d, a, b, *rest = (*(p for p in inst.parts[2:] if p not in ("sync", "aligned")), "", "", "", "")
+        words = [p for p in inst.parts[2:] if p not in ("sync", "aligned", "satfinite")]
+        shape, d, a, b = (*words, "", "", "", "")[:4]
         found = re.fullmatch(r"m64n(\d+)k(\d+)", shape)
         n, k = (int(x) for x in found.groups()) if found else (0, 0)
         integer = a in ("s8", "u8")
         legal_n = n % 8 == 0 and 8 <= n <= 256 and (not integer or n in (8, 24) or n % 16 == 0)
         if (a, b) not in LEGAL or k != 32 // FORMATS[a].nbytes or not legal_n or d not in LEGAL[a, b]:
             raise unsupported(inst, "not a legal shape and type combination")
-        rest = [p for p in rest if p]
-        if rest and (rest != ["satfinite"] or not integer):
-            raise unsupported(inst, f"modifier .{rest[0]}")
-        return cls(n, k, d, a, b, bool(rest))
+        saturate = "satfinite" in inst.parts
+        if len(words) > 4 or (saturate and not integer):
+            raise unsupported(inst, f"modifier .{words[4] if len(words) > 4 else 'satfinite'}")
+        return cls(n, k, d, a, b, saturate)
 
 
 @opcode("wgmma.mma_async", unit="wgmma", section="9.7.15.5", joins="warpgroup", ends_block=True,

@@ -40,8 +40,9 @@ def interleaved() -> None:
             for coordinates in ((0, 0, 0), (1, 0, 0), (8, 0, 0), (0, 1, 0), (0, 0, 1), (-1, 0, 0)):
                 values, complete = arrive(tensor, coordinates, data, nbytes)
                 shown = values[: nbytes // 2].reshape(-1, 8)[:, [0, 1, 7]].tolist()
-                print(f"interleave {mode} box {box} strides {strides} at {coordinates}: {nbytes} bytes "
-                      f"{'came' if complete else 'DID NOT COME'}; first, second and last of every 16 bytes {shown}")  # fmt: skip
+                what = "came" if complete else "DID NOT COME"
+                print(f"interleave {mode} box {box} strides {strides} at {coordinates}: {nbytes} bytes {what}")
+                print(f"    first, second and last of every 16 bytes: {shown}")
 
 
 def nan_bits() -> None:

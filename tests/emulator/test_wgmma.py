@@ -38,7 +38,7 @@ class Form:
 
     def opcode(self) -> str:
         more = ".satfinite" if self.satfinite else ""
-        return f"wgmma.mma_async.sync.aligned.m64n{self.n}k{self.k}.{self.d}.{self.a}.{self.b}{more}"
+        return f"wgmma.mma_async.sync.aligned.m64n{self.n}k{self.k}{more}.{self.d}.{self.a}.{self.b}"
 
     def __str__(self) -> str:
         return f"{self.d}.{self.a}.{self.b}"
@@ -375,7 +375,7 @@ def test_registers_are_those_that_cute_prints(n: int) -> None:
      ("m64n8k16.f32.f16.bf16", ", 1, 1, 0, 0"), ("m64n8k16.f32.f16.f16", ", 1, 1"),
      ("m64n8k8.f32.tf32.tf32", ", 1, 1, 1, 1"),
      ("m64n8k16.f32.f16.f16", ", 2, 1, 0, 0"), ("m64n40k32.s32.s8.s8", ""), ("m64n8k32.s32.s8.e4m3", ""),
-     ("m64n8k16.f32.f16.f16.satfinite", ", 1, 1, 0, 0"), ("m64n8k256.s32.b1.b1.and.popc", ""),
+     ("m64n8k16.satfinite.f32.f16.f16", ", 1, 1, 0, 0"), ("m64n8k256.s32.b1.b1.and.popc", ""),
      ("m128n8k16.f32.f16.f16", ", 1, 1, 0, 0")],
 )  # fmt: skip
 def test_other_forms_raise_by_name(opcode: str, flags: str) -> None:
