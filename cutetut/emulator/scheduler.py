@@ -371,15 +371,15 @@ class Scheduler:
         self, what: str, inst: Instruction, thread: int, hint: str, other: tuple[Instruction, int, str] | None = None
     ) -> None:
         """Warn of something that gives no wrong result by itself, once per source line and launch."""
-        key = what, inst.loc.line if inst.loc is not None else inst.index
-        if key in self.warned:
+        file, line = (inst.loc.file, inst.loc.line) if inst.loc is not None else (self.kernel_name, inst.line)
+        if (hint, line) in self.warned:
             return
-        self.warned.add(key)
+        self.warned.add((hint, line))
         warning = EmulatorError(what, hint=hint)
         warning.place = self.place(inst, thread)
         if other is not None:
             self.note(warning, *other)
-        warnings.warn(str(warning), EmulatorWarning, stacklevel=2)
+        warnings.warn_explicit(str(warning), EmulatorWarning, file, line)
 
     def note(self, error: EmulatorError, inst: Instruction, thread: int, what: str) -> None:
         """Add another program point to an error: what happened there, and the lines."""

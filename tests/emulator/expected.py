@@ -121,13 +121,6 @@ EXPECTED = {
         ("cute.copy(store,",),
         "cp.async.bulk.wait_group.read",
     ),
-    "exit_under_bulk_store": Expected(
-        InFlight,
-        "",
-        (r"the CTA exits while .* still being read by the TMA store of 8192 bytes at coordinates \(0, 128\)",),
-        ("cute.copy(store,",),
-        "cp.async.bulk.wait_group.read 0 .* before it exits",
-    ),
     "no_proxy_fence_before_tma_store": Expected(
         MissingFence,
         "cute.copy(store_c",

@@ -25,7 +25,7 @@ from tests.emulator.mutants import CASES, MUTANTS, compiled, load
 POLICIES = ["late", "early", *(f"random:{seed}" for seed in range(5))]
 
 
-WARNINGS = {"registers_without_a_bound", "swizzles_differ"}
+WARNINGS = {"exit_under_bulk_store", "registers_without_a_bound", "swizzles_differ"}
 
 
 def test_every_mutant_has_its_test() -> None:
@@ -67,6 +67,18 @@ def test_registers_without_a_bound_are_ignored_as_ptxas_does(tmp_path: Path) -> 
     assert loaded.line("setmaxregister_decrease") in str(found[0].message)
     assert "min_blocks_per_mp" in str(found[0].message)
     assert torch.equal(tensors[-1].double(), want)
+
+
+@pytest.mark.emulator
+def test_a_cta_that_exits_under_its_bulk_store_gets_a_warning(tmp_path: Path) -> None:
+    mutant = MUTANTS["exit_under_bulk_store"]
+    loaded = load(mutant.kernel, tmp_path, mutant)
+    launch, _ = compiled(loaded.module, CASES[mutant.kernel]()[0])
+    what = r"the CTA exits while .* still being read by the TMA store of 8192 bytes at coordinates \(0, 128\)"
+    with pytest.warns(EmulatorWarning, match=what) as found:
+        launch()
+    message = str(found[0].message)
+    assert loaded.line("cute.copy(store,") in message and "wait_group.read 0" in message
 
 
 @pytest.mark.emulator
