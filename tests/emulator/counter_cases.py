@@ -1,7 +1,8 @@
 """One warp, one memory instruction, 32 addresses: what the counters are tested on, here and under Nsight Compute.
 
-Every case is the same few lines of PTX: shared memory is filled, each lane takes its byte offset from a table,
-lanes without one do nothing, and what was loaded goes to an output, so that the assembler keeps everything.
+Every case is the same few lines of PTX: shared memory is filled (cp.async needs none of that), each
+lane takes its byte offset from a table, lanes without one do nothing, and what was loaded goes to an output, so
+that the assembler keeps everything.
 """
 
 from __future__ import annotations
@@ -30,9 +31,12 @@ _START = """
     mad.wide.u32 %rd2, %r0, 4, %rd2;
     mov.b32 %r10, 0; mov.b32 %r11, 0; mov.b32 %r12, 0; mov.b32 %r13, 0;
 """
-_FILL = f"""
+_SHARED = """
     mov.u32 %r2, smem;
     shl.b32 %r3, %r0, 2;
+    add.s32 %r6, %r2, %r1;
+"""
+_FILL = f"""
     add.s32 %r4, %r2, %r3;
     mov.b32 %r5, 0;
 FILL:
@@ -42,7 +46,6 @@ FILL:
     setp.lt.s32 %p2, %r5, {FILLS};
     @%p2 bra FILL;
     bar.sync 0;
-    add.s32 %r6, %r2, %r1;
 """
 _GLOBAL = """
     cvt.u64.u32 %rd3, %r1;
@@ -81,8 +84,11 @@ class Case:
     def text(self) -> str:
         """The PTX; its kernel's name begins with case_."""
         shared = self.space == "shared"
-        lines = [_START, _FILL if shared else _GLOBAL, self._instruction()]
-        if shared and self.operation in ("st", "stmatrix", "cp.async"):
+        lines = [_START, _SHARED if shared else _GLOBAL]
+        if shared and self.operation != "cp.async":
+            lines.append(_FILL)
+        lines.append(self._instruction())
+        if shared and self.operation in ("st", "stmatrix"):
             lines.append(_READ_BACK)
         name = f"case_{self.operation.replace('.', '_')}_{self.space}_{self.nbytes}"
         header = f".shared .align 1024 .b8 smem[{SHARED_BYTES}];" if shared else ""

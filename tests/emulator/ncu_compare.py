@@ -63,6 +63,8 @@ METRICS: dict[str, tuple[str, Question]] = {  # our name -> Nsight Compute's, an
     ),
 }
 BY_PATCHING = {"cp.async wavefronts", "cp.async conflicts"}  # slow: ncu rewrites the kernel to count them
+# The assembler puts three shared loads of its own, whose results nobody reads, in front of the first cp.async.
+LOADS_OF_CP_ASYNC = {"shared loads", "shared ld wavefronts"}
 
 
 @dataclass
@@ -195,7 +197,7 @@ def compare(only: str, every_row: bool, sass: bool = False) -> int:
     for work, metrics in zip(todo, measured, strict=True):
         tally = work.count()
         for name, (metric, ours) in METRICS.items():
-            if metric not in metrics:
+            if metric not in metrics or (work.name.startswith("cp.async") and name in LOADS_OF_CP_ASYNC):
                 continue
             emulated, counted = ours(tally), metrics[metric]
             if emulated == counted == 0:
