@@ -24,7 +24,7 @@ def one_thread(lines: str, slots: int) -> list[int]:
     """Run lines in a single thread; what they stored to out[...]."""
     out = np.full(slots, 7, np.uint32)
     run(kernel(f"{BEGIN}\n{lines}", header=HEADER), out, block=(1, 1, 1))
-    return out.tolist()  # type: ignore[no-any-return]
+    return out.tolist()
 
 
 def init(count: int) -> str:
