@@ -193,19 +193,22 @@ def inside_bytes(tensor: TensorMap, coordinates: list[int]) -> int:
 
 
 def _bulk_copy(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
-    """Bulk copies of byte ranges: to shared memory, from it, or to another CTA's."""
+    """Bulk copies of byte ranges: to shared memory (of several CTAs: read once), from it, or to another CTA's."""
     operation, spaces = "tma load", (GLOBAL, SHARED)
     if "bulk_group" in inst.parts:
         operation = "tma reduce" if inst.parts[1] == "reduce" else "tma store"
     elif "global" not in inst.parts:
         spaces = (SHARED, "cluster")
     nbytes = machine.source(inst.operands[2], np.uint32)
+    mask = machine.source(inst.operands[4], np.uint16) if "multicast::cluster" in inst.parts else None
 
     def meter(sel: Selection) -> None:
-        for space in spaces:
-            traffic = tally.at(space, operation)
-            traffic.requests += len(threads_of(sel))
-            traffic.asked += int(nbytes[sel].sum(dtype=np.int64))
+        for thread in threads_of(sel).tolist():
+            copies = 1 if mask is None else int(mask[thread]).bit_count()
+            for space in spaces:
+                traffic = tally.at(space, operation)
+                traffic.requests += 1
+                traffic.asked += int(nbytes[thread]) * (1 if space == GLOBAL else copies)
 
     return meter
 

@@ -14,7 +14,7 @@ from cutetut.emulator.meters import inside_bytes
 from cutetut.emulator.observe import observing
 from cutetut.emulator.tally import Tally
 from cutetut.emulator.tensormap import TensorMap
-from tests.emulator.counter_cases import FILLS, Case, cases
+from tests.emulator.counter_cases import FILLS, Case, aligned, cases
 from tests.emulator.harness import kernel, run
 
 pytestmark = pytest.mark.emulator
@@ -189,6 +189,47 @@ def test_memory_of_another_cta_is_the_clusters() -> None:
     assert (total.requests("ld", "cluster"), total.bytes_asked("cluster")) == (1, 128)  # by rank 0,
     assert (total.requests("ld", "shared"), total.wavefronts("ld")) == (1, 1)  # and by rank 1 of its own
     assert (total.requests("st", "shared"), total.bytes_asked("shared", "st")) == (2, 256)
+
+
+def test_an_asynchronous_store_counts_where_it_goes() -> None:
+    header = ".shared .align 16 .b8 smem[272];"
+    body = """mov.u32 %r0, %tid.x; mov.u32 %r1, smem; mov.u32 %r2, %cluster_ctarank; setp.ne.u32 %p0, %r0, 0;
+    add.u32 %r3, %r1, 256; @!%p0 mbarrier.init.shared::cta.b64 [%r3], 1;
+    @!%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 256; fence.mbarrier_init.release.cluster;
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    xor.b32 %r4, %r2, 1; mad.lo.u32 %r5, %r0, 8, %r1;
+    mapa.shared::cluster.u32 %r5, %r5, %r4; mapa.shared::cluster.u32 %r6, %r3, %r4;
+    st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%r5], {%r0, %r0}, [%r6];
+WAIT:
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r3], 0; @!%p1 bra WAIT;
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"""
+    counter = Counting()
+    with observing(counter):
+        run(kernel(body, 0, header), grid=(2, 1, 1), cluster=(2, 1, 1))
+    total = counter.total()
+    assert (total.requests("st.async", "cluster"), total.bytes_asked("cluster", "st.async")) == (2, 512)
+    assert total.bytes_asked("shared") == 0
+
+
+def test_a_multicast_is_read_once_and_written_to_every_cta() -> None:
+    header = ".shared .align 16 .b8 smem[80];"
+    body = """mov.u32 %r0, %tid.x; mov.u32 %r1, smem; mov.u32 %r2, %cluster_ctarank; setp.ne.u32 %p0, %r0, 0;
+    add.u32 %r3, %r1, 64; ld.param.b64 %rd0, [p0]; mov.b16 %h0, 3;
+    @!%p0 mbarrier.init.shared::cta.b64 [%r3], 1;
+    @!%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 64; fence.mbarrier_init.release.cluster;
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    or.b32 %r4, %r0, %r2; setp.ne.u32 %p2, %r4, 0;
+    @!%p2 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
+    [%r1], [%rd0], 64, [%r3], %h0;
+WAIT:
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r3], 0; @!%p1 bra WAIT;
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"""
+    counter = Counting()
+    with observing(counter):
+        run(kernel(body, 1, header), aligned(np.zeros(16, np.uint32)), grid=(2, 1, 1), cluster=(2, 1, 1))
+    total = counter.total()
+    assert (total.requests("tma load"), total.bytes_asked("global")) == (1, 64)
+    assert total.bytes_asked("shared", "tma load") == 128
 
 
 @pytest.mark.parametrize("start", [(0, 0), (-3, 2), (20, -1), (24, 8), (30, 0), (-16, 0)])
