@@ -1,0 +1,204 @@
+"""Chapter 08's kernel against float64, its maps against the PTX manual's formulas, and what it refuses."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cutetut import descriptors, notebooks, smem_plots
+
+BLAS = {"NT": ("MN", "MN"), "TN": ("K", "K"), "NN": ("MN", "K"), "TT": ("K", "MN")}
+
+
+@pytest.fixture(scope="module")
+def chapter() -> ModuleType:
+    return notebooks.load("08_wgmma_ss")
+
+
+def operand(rng: np.random.Generator, rows: int, k: int, mode: str, dtype: torch.dtype, device: str) -> torch.Tensor:
+    """A normal (rows, k) matrix, stored K-major or MN-major."""
+    values = torch.from_numpy(rng.standard_normal((rows, k) if mode == "K" else (k, rows)))
+    return (values if mode == "K" else values.T).to(dtype).to(device)
+
+
+def multiply(
+    chapter: ModuleType, A: torch.Tensor, B: torch.Tensor, dtype: torch.dtype = torch.float32, *options: Any
+) -> torch.Tensor:
+    C = torch.full((A.shape[0], B.shape[0]), torch.nan, dtype=dtype, device=A.device)
+    tensors = [chapter.from_dlpack(t, assumed_align=16) for t in (A, B, C)]
+    chapter.cute.compile(chapter.wgmma_gemm, *tensors, *options)(*tensors)
+    return C
+
+
+def error(C: torch.Tensor, A: torch.Tensor, B: torch.Tensor) -> float:
+    """The largest difference from numpy's float64 product; NaN where C has one."""
+    exact = A.cpu().double().numpy() @ B.cpu().double().numpy().T
+    return float(np.abs(C.cpu().double().numpy() - exact).max())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("swizzle", ["INTER", "SW32", "SW64", "SW128"])
+@pytest.mark.parametrize("blas", BLAS)
+def test_every_major_and_swizzle_matches_float64(
+    chapter: ModuleType, rng: np.random.Generator, device: str, blas: str, swizzle: str, dtype: torch.dtype
+) -> None:
+    A, B = (operand(rng, rows, 128, mode, dtype, device) for rows, mode in zip((128, 256), BLAS[blas], strict=True))
+    assert error(multiply(chapter, A, B, torch.float32, swizzle), A, B) <= 1e-4
+
+
+@pytest.mark.parametrize("b_mode", ["K", "MN"])
+@pytest.mark.parametrize("atom_n", [64, 128])
+def test_a_from_registers(chapter: ModuleType, rng: np.random.Generator, device: str, b_mode: str, atom_n: int) -> None:
+    A, B = operand(rng, 256, 192, "K", torch.float16, device), operand(rng, 128, 192, b_mode, torch.float16, device)
+    assert error(multiply(chapter, A, B, torch.float32, "SW128", atom_n, True), A, B) <= 1e-4
+
+
+@pytest.mark.parametrize("atom_n", [8, 16, 32, 64, 128])
+def test_every_width_that_divides_the_tile(
+    chapter: ModuleType, rng: np.random.Generator, device: str, atom_n: int
+) -> None:
+    A, B = (operand(rng, 128, 64, "K", torch.bfloat16, device) for _ in range(2))
+    assert error(multiply(chapter, A, B, torch.float32, "SW128", atom_n), A, B) <= 1e-4
+
+
+def test_integers_are_exact_and_only_c_is_written(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
+    """A, B and C are parts of larger matrices; what surrounds C stays."""
+    whole = torch.from_numpy(rng.integers(-4, 5, (256, 320))).to(torch.float16).to(device)
+    A, B = whole[128:, 64:256], whole[:128, 128:]
+    around = torch.full((128, 384), 7.0, device=device)
+    C = around[:, 128:256]
+    tensors = [chapter.from_dlpack(t, assumed_align=16) for t in (A, B, C)]
+    chapter.cute.compile(chapter.wgmma_gemm, *tensors)(*tensors)
+    assert error(C, A, B) == 0.0
+    assert (around[:, :128] == 7).all() and (around[:, 256:] == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "says"),
+    [
+        ((100, 128, 64), (), "M must be a multiple of 128"),
+        ((128, 96, 64), (), "N of 128"),
+        ((128, 128, 32), (), "K of 64"),
+        ((128, 128, 64), ("SW256",), "must be one of INTER, SW32, SW64, SW128"),
+        ((128, 128, 64), ("SW128", 48), "MMA atom: a 128x64 tile of B"),
+    ],
+)
+def test_what_it_refuses(
+    chapter: ModuleType, rng: np.random.Generator, device: str, shape: tuple[int, int, int], options: Any, says: str
+) -> None:
+    m, n, k = shape
+    A, B = operand(rng, m, k, "K", torch.float16, device), operand(rng, n, k, "K", torch.float16, device)
+    with pytest.raises(ValueError, match=says):
+        multiply(chapter, A, B, torch.float32, *options)
+
+
+def test_it_refuses_other_types_and_a_from_registers_that_is_mn_major(
+    chapter: ModuleType, rng: np.random.Generator, device: str
+) -> None:
+    A, B = (operand(rng, 128, 64, "MN", torch.float16, device) for _ in range(2))
+    with pytest.raises(ValueError, match="K-major A only"):
+        multiply(chapter, A, B, torch.float32, "SW128", 64, True)
+    with pytest.raises(TypeError, match="both must be Float16"):
+        multiply(chapter, A.float(), B.float())
+    with pytest.raises(TypeError, match="both must be Float16"):
+        multiply(chapter, A, B.bfloat16())
+    with pytest.raises(TypeError, match="C is"):
+        multiply(chapter, A, B, torch.float64)
+
+
+def test_the_two_constraints_are_independent(chapter: ModuleType) -> None:
+    """All four combinations of holding and failing occur, and the messages say which."""
+
+    def holds(constraint: Any, *args: Any) -> bool:
+        try:
+            constraint(*args)
+        except ValueError as error:
+            assert str(error).startswith(("MMA atom:", "layout atom:"))
+            return False
+        return True
+
+    seen = set()
+    for rows, k in ((32, 16), (48, 24), (64, 24), (64, 64), (32, 64), (64, 32)):
+        for mode in (chapter.K_MAJOR, chapter.MN_MAJOR):
+            for swizzle in chapter.SWIZZLES:
+                fits = holds(chapter.swizzle_constraint, "A", rows, k, mode, swizzle)
+                seen.add((holds(chapter.mma_constraint, "A", rows, k, 64), fits))
+    assert seen == {(a, b) for a in (True, False) for b in (True, False)}
+
+
+@pytest.mark.parametrize("n", [8, 64, 256])
+def test_the_accumulator_map_is_that_of_the_manual(chapter: ModuleType, device: str, n: int) -> None:
+    """Figure of PTX ISA section 9.7.15.5.1.1, found by computing m + 64 n."""
+    A, B = torch.zeros(64, 64), torch.zeros(n, 64)
+    A[:, 0], A[:, 1] = torch.arange(64), 1
+    B[:, 0], B[:, 1] = 1, 64 * torch.arange(n)
+    D = torch.full((128, n // 2), torch.nan, device=device)
+    tensors = [chapter.from_dlpack(t, assumed_align=16) for t in (A.half().to(device), B.half().to(device), D)]
+    chapter.cute.compile(chapter.one, *tensors)(*tensors)
+    for thread in range(128):
+        warp, lane = divmod(thread, 32)
+        for v in range(n // 2):
+            row = 16 * warp + lane // 4 + (8 if v % 4 >= 2 else 0)
+            col = 8 * (v // 4) + 2 * (lane % 4) + v % 2
+            assert D[thread, v].item() == row + 64 * col
+
+
+@pytest.mark.parametrize(
+    ("mode", "swizzle", "expected"),  # leading and stride byte offset, swizzle code: section 9.7.15.5.1.2
+    [
+        ("K", "INTER", (2048, 128, 0)),
+        ("K", "SW64", (None, 512, 2)),
+        ("K", "SW128", (None, 1024, 1)),
+        ("MN", "INTER", (2048, 128, 0)),
+        ("MN", "SW32", (256, 2048, 3)),
+        ("MN", "SW128", (None, 2048, 1)),
+    ],
+)
+@pytest.mark.emulator
+def test_descriptors_of_the_running_kernel(
+    chapter: ModuleType, rng: np.random.Generator, mode: str, swizzle: str, expected: tuple[int | None, int, int]
+) -> None:
+    A, B = (operand(rng, 128, 64, mode, torch.float16, "cpu") for _ in range(2))
+    issues = descriptors.used(chapter.wgmma_gemm, A, B, torch.zeros(128, 128), swizzle)
+    assert len(issues) == 2 * 2 * 4
+    lbo, sbo, code = expected
+    for issue in issues:
+        assert issue.a is not None and issue.a.base_offset == 0
+        for found in (issue.a, issue.b):
+            assert (found.stride, found.swizzle) == (sbo, code)
+            assert lbo is None or found.leading == lbo
+
+
+@pytest.mark.emulator
+def test_a_from_registers_has_no_descriptor(chapter: ModuleType, rng: np.random.Generator) -> None:
+    A, B = (operand(rng, 128, 64, "K", torch.float16, "cpu") for _ in range(2))
+    issues = descriptors.used(chapter.wgmma_gemm, A, B, torch.zeros(128, 128), "SW128", 128, True)
+    assert len(issues) == 2 * 4 and all(issue.a is None and issue.b.stride == 1024 for issue in issues)
+
+
+@pytest.mark.emulator
+def test_a_kernel_without_wgmma_has_none() -> None:
+    start = notebooks.load("00_start_here")
+    with pytest.raises(descriptors.NoWgmma, match="issued no WGMMA"):
+        descriptors.used(start.axpb, torch.ones(4), torch.ones(4), 1.0, 1.0)
+
+
+def test_the_fields_of_a_descriptor() -> None:
+    bits = 0x123 | 0x45 << 16 | 0x67 << 32 | 5 << 49 | 2 << 62
+    assert [row[2:] for row in descriptors.fields(bits)] == [
+        (0x123, 0x1230), (0x45, 0x450), (0x67, 0x670), (5, None), (2, None),
+    ]  # fmt: skip
+
+
+def test_bank_groups_are_named_and_bad_tables_refused() -> None:
+    picture = smem_plots.bank_groups({"rows of 128 bytes": 128 * np.arange(8)[:, None] + 2 * np.arange(64)})
+    assert repr(picture) == "rows of 128 bytes: first row in bank groups 0 1 2 3 4 5 6 7"
+    assert picture.png().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="table of"):
+        smem_plots.bank_groups({"a": np.arange(8)})
+    with pytest.raises(ValueError, match="from 0 on"):
+        smem_plots.bank_groups({"a": np.full((2, 2), -1)})
