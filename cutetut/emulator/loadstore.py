@@ -120,7 +120,17 @@ def decode_ld(inst: Instruction, machine: Machine) -> Step:
         for i, write in enumerate(writers):
             write(sel, host[at + i] if i else host[at])
 
-    return step
+    return _acquiring(machine, step) if "acquire" in inst.parts or "volatile" in inst.parts else step
+
+
+def _acquiring(machine: Machine, step: Step) -> Step:
+    """A load that waits for a flag orders what comes after it, like a barrier."""
+
+    def run(sel: Selection) -> None:
+        step(sel)
+        machine.shared.visible.meet_cluster(sel)
+
+    return run
 
 
 def _writer(machine: Machine, item: Operand, access: Access) -> Callable[[Selection, np.ndarray], None]:
@@ -277,13 +287,13 @@ def decode_createpolicy(inst: Instruction, machine: Machine) -> Step:
 @opcode("membar", "fence", unit="memory", section="9.7.13.4", results=0,
         forms="{.sc .acq_rel .acquire .release}.cta .cluster .gpu .sys")  # fmt: skip
 def decode_fence(inst: Instruction, machine: Machine) -> Step:
-    """Memory operations already happen one after the other here, so a fence has nothing to do."""
+    """Memory operations already happen one after the other here; a fence only counts as meeting others."""
     allowed = {"sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "sys", "gl", "level",
                "sync_restrict::shared::cta.cluster", "sync_restrict::shared::cluster.cluster"}  # fmt: skip
     for part in inst.parts[1:]:
         if part not in allowed:
             raise unsupported(inst, f"modifier .{part}")
-    return lambda sel: None
+    return lambda sel: machine.shared.visible.meet_cluster(sel)  # the other half of a hand-made barrier
 
 
 @opcode("fence.proxy", unit="memory", section="9.7.13.4", results=0,

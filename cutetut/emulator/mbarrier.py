@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .ptx import Instruction, Operand
 
 MAX_COUNT = (1 << 20) - 1  # of arrivals, and of pending bytes in either direction
+BYTES = "the byte count of expect_tx, that of all copies of a phase: with less, waiters read too early"
 
 
 @dataclass
@@ -213,12 +214,25 @@ class Mbarriers:
             f"phase {barrier.phase} of the mbarrier at shared offset {barrier.offset} completes here while "
             f"{late[0].what} is still under way: expect_tx announced {expected} bytes, and {left} more are coming",
             threads=np.array([late[0].thread]),
-            hint="the byte count of expect_tx, that of all copies of this phase: with less, waiters read too early",
+            hint=BYTES,
         )
         for arrival in [a for a in barrier.arrivals if a.expected][-1:]:
             m.scheduler.note(error, arrival.inst, int(arrival.threads[0]), "the bytes were announced here")
         m.scheduler.note(error, late[0].inst, late[0].thread, "the copy was issued here")
         return error
+
+    def check_exit(self, cta: int, thread: int) -> None:
+        """A CTA is over: its barriers have been told of every byte that came."""
+        for barrier in self.objects.values():
+            if barrier.cta == cta and barrier.bytes < 0:
+                error = AsyncMismatch(
+                    f"copies to the mbarrier at shared offset {barrier.offset} have brought {-barrier.bytes} bytes "
+                    "more than expect_tx announced",
+                    threads=np.array([thread]),
+                    hint=BYTES,
+                )
+                self.machine.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
+                raise error
 
     def wake(self, barrier: Mbarrier) -> None:
         """Let the waiters of completed phases go on."""

@@ -350,6 +350,7 @@ class Scheduler:
             if (self.status[self.machine.cta_of == cta] == DONE).all():
                 last = threads[self.machine.cta_of[threads] == cta]
                 self.machine.shared.visible.check_exit(cta, int(last[0]))
+                self.machine.mbarriers.check_exit(cta, int(last[0]))
 
     def wait(self, sel: Selection, following: int) -> None:
         """Put threads to sleep; they go on at a block when something wakes them."""

@@ -57,6 +57,19 @@ def test_planted_bug(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.emulator
+def test_bytes_that_nobody_announced_are_noticed_even_when_they_come_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUTETUT_ASYNC", "early")
+    mutant = MUTANTS["too_few_bytes_expected"]
+    loaded = load(mutant.kernel, tmp_path, mutant)
+    launch, _ = compiled(loaded.module, CASES[mutant.kernel]()[0])
+    with pytest.raises(AsyncMismatch, match=r"have brought \d+ bytes more than expect_tx announced") as caught:
+        launch()
+    assert loaded.line("mbarrier_init(full") in str(caught.value)
+
+
+@pytest.mark.emulator
 def test_registers_without_a_bound_are_ignored_as_ptxas_does(tmp_path: Path) -> None:
     mutant = MUTANTS["registers_without_a_bound"]
     loaded = load(mutant.kernel, tmp_path, mutant)
