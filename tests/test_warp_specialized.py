@@ -1,0 +1,104 @@
+"""The kernel of chapter 13, loaded from its notebook: shapes, types and configurations against float64."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from cutetut import notebooks
+
+ROUNDED = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-10, torch.float8_e4m3fn: 2.0**-8}  # C, once
+
+
+@pytest.fixture(scope="module")
+def chapter() -> ModuleType:
+    return notebooks.load("13_warp_specialized")
+
+
+def agrees(
+    chapter: ModuleType, device: str, shape: tuple[int, int, int], dtype: torch.dtype, **change: object
+) -> None:
+    """Compare one product with float64; C starts as NaN, so that an element nobody writes is seen."""
+    M, N, K = shape
+    rng = np.random.default_rng(sum(shape))
+    A, B = (torch.from_numpy(rng.standard_normal((rows, K))).to(dtype) for rows in (M, N))
+    exact = A.double().numpy() @ B.double().numpy().T
+    C = torch.full((M, N), torch.nan, dtype=chapter.DTYPES[dtype], device=device)
+    cfg = dataclasses.replace(chapter.Config(sms=4), **change)
+    chapter.gemm(A.to(device), B.to(device), C, cfg)
+    error = np.abs(C.cpu().double().numpy() - exact)
+    slack = (2e-3 if dtype == torch.float8_e4m3fn else 1e-4) * K**0.5
+    assert (error <= slack + ROUNDED[dtype] * np.abs(exact)).all(), error.max()  # NaN fails
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (129, 264, 72), (511, 520, 328), (256, 256, 64), (700, 16, 512)])
+def test_ragged_shapes(chapter: ModuleType, device: str, shape: tuple[int, int, int]) -> None:
+    agrees(chapter, device, shape, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e4m3fn])
+def test_types(chapter: ModuleType, device: str, dtype: torch.dtype) -> None:
+    agrees(chapter, device, (300, 272, 400), dtype)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"overlap": False},
+        {"early": False, "cluster": 1, "sms": 2},
+        {"bM": 256, "bN": 128, "order": "row"},
+        {"bN": 192, "order": "hilbert", "buffers": 3},
+        {"bN": 64, "stages": 8, "buffers": 1, "order": "group 2"},
+        {"consumers": 1, "bM": 64, "bN": 128, "stages": 2},
+        {"cluster": 4, "bN": 64, "buffers": 1},
+    ],
+    ids=str,
+)
+def test_configurations(chapter: ModuleType, device: str, change: dict[str, object]) -> None:
+    agrees(chapter, device, (520, 264, 200), torch.bfloat16, **change)
+
+
+@pytest.mark.parametrize("order", ["row", "group 1", "group 5", "group 8", "hilbert"])
+@pytest.mark.parametrize("grid", [(1, 1), (1, 7), (9, 2), (8, 8), (5, 13)])
+def test_an_order_takes_every_tile_once(chapter: ModuleType, order: str, grid: tuple[int, int]) -> None:
+    rows, columns = grid
+    tiles = chapter.tile_order(rows, columns, order)
+    assert sorted(tiles) == [(m, n) for m in range(rows) for n in range(columns)]
+
+
+def test_a_hilbert_curve_moves_one_step_at_a_time(chapter: ModuleType) -> None:
+    places = np.array([chapter.hilbert(16, place) for place in range(256)])
+    assert (np.abs(np.diff(places, axis=0)).sum(axis=1) == 1).all()
+
+
+def test_refusals_name_what_to_change(chapter: ModuleType, device: str) -> None:
+    good = torch.zeros(128, 64, dtype=torch.bfloat16, device=device)
+    with pytest.raises(ValueError, match="'row', 'group G' or 'hilbert'"):
+        chapter.gemm(good, good, None, chapter.Config(order="spiral"))
+    with pytest.raises(ValueError, match="5 stages need"):
+        chapter.gemm(good, good, None, chapter.Config(stages=5))
+    with pytest.raises(ValueError, match="3 pieces of C per consumer through 2 buffers"):
+        chapter.gemm(good, good, None, chapter.Config(bN=192))
+    with pytest.raises(ValueError, match="multiples of 64"):
+        chapter.gemm(good, good, None, chapter.Config(bN=96))
+    with pytest.raises(ValueError, match="multiples of 16 bytes"):
+        chapter.gemm(good[:, :60].contiguous(), good[:, :60].contiguous())
+    with pytest.raises(TypeError, match="float16"):
+        chapter.gemm(good, good.half())
+
+
+def test_without_a_trace_no_clock_is_read(chapter: ModuleType, device: str) -> None:
+    A, B = (torch.zeros(128, 64, dtype=torch.bfloat16, device=device) for _ in range(2))
+    C = torch.zeros(128, 128, dtype=torch.bfloat16, device=device)
+    counts = {}
+    for traced in (False, True):
+        cfg = chapter.Config(trace=traced, sms=2, bN=128)
+        trace = torch.zeros(2, 3, 8, 4, dtype=torch.int64, device=device)
+        chapter.prepare(A, B, C, cfg, trace)
+        compiled = chapter._compiled[cfg, A.dtype, C.dtype, trace.shape]
+        counts[traced] = chapter.inspect(compiled).ptx.count("%clock64")
+    assert counts[False] == 0 < counts[True]
