@@ -98,7 +98,6 @@ def test_without_a_trace_no_clock_is_read(chapter: ModuleType, device: str) -> N
     for traced in (False, True):
         cfg = chapter.Config(trace=traced, sms=2, bN=128)
         trace = torch.zeros(2, 3, 8, 4, dtype=torch.int64, device=device)
-        chapter.prepare(A, B, C, cfg, trace)
-        compiled = chapter._compiled[cfg, A.dtype, C.dtype, trace.shape]
-        counts[traced] = chapter.inspect(compiled).ptx.count("%clock64")
+        launch = chapter.prepare(A, B, C, cfg, trace)
+        counts[traced] = chapter.inspect(launch.func).ptx.count("%clock64")
     assert counts[False] == 0 < counts[True]
