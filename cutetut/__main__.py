@@ -37,9 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return doctor.main()
     if options.command == "emulate":
-        from cutetut.emulator import driver
+        from cutetut import emulate
 
-        return driver.emulate(options.script, options.args)
+        return emulate.run(options.script, options.args)
     return _on_notebooks(options)
 
 

@@ -184,7 +184,7 @@ def start_emulator() -> None:
     for name, needed in (("CUTE_DSL_ARCH", ARCH), ("CUTE_DSL_COMPILER_BACKEND", "legacy")):
         if os.environ.get(name, needed) != needed:
             raise BackendError(f"{name}={os.environ[name]}, but the emulator needs {needed}: unset {name}")
-    from .emulator import driver
+    from .emulator.host import driver
 
     driver.install(artifact_dir())
 
@@ -221,7 +221,7 @@ def _prepare_gpu() -> None:
     }
     warnings.filterwarnings("ignore", message="Cache is disabled as user wants to generate PTX/ASM")
     os.environ.update(settings)
-    from .emulator import driver
+    from .emulator.host import driver
 
     driver.reread_environment()
     if importlib.metadata.version(DSL_PACKAGE) == DSL_VERSION:

@@ -89,7 +89,7 @@ def _run(function: Callable[..., Any], args: tuple[Any, ...], recorder: _Recorde
     import torch
     from cutlass.cute.runtime import from_dlpack
 
-    from cutetut.emulator import driver
+    from cutetut.emulator.host import driver
 
     arguments = [
         from_dlpack(arg.detach().cpu(), assumed_align=16) if isinstance(arg, torch.Tensor) else arg for arg in args

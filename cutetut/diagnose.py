@@ -33,8 +33,8 @@ def diagnose(function: Callable[..., Any], *args: Any) -> None:
         import cutlass.cute as cute
         from cutlass.cute.runtime import from_dlpack
 
-        from cutetut.emulator import driver
         from cutetut.emulator.errors import EmulatorError
+        from cutetut.emulator.host import driver
 
         tensors = {i: _apart(arg, i) for i, arg in enumerate(args) if isinstance(arg, torch.Tensor)}
         arguments = [
@@ -55,7 +55,7 @@ def diagnose(function: Callable[..., Any], *args: Any) -> None:
 @contextlib.contextmanager
 def emulated() -> Iterator[None]:
     """The emulator in place of the GPU, where it is not there already."""
-    from cutetut.emulator import driver
+    from cutetut.emulator.host import driver
 
     if driver.installed():
         yield

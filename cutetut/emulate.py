@@ -16,9 +16,9 @@ import types
 from pathlib import Path
 
 from . import backend
-from .emulator import cuda_torch, driver, live
 from .emulator.errors import EmulatorError
-from .emulator.patches import Patches
+from .emulator.host import cuda_torch, driver, live
+from .emulator.host.patches import Patches
 
 _HERE = str(Path(__file__).parent)
 

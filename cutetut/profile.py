@@ -124,7 +124,7 @@ def count(function: Callable[..., Any], *args: Any) -> Counts:
         import cutlass.cute as cute
         from cutlass.cute.runtime import from_dlpack
 
-        from cutetut.emulator import driver
+        from cutetut.emulator.host import driver
 
         arguments = []
         for position, arg in enumerate(args):

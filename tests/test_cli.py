@@ -194,11 +194,11 @@ def test_a_full_disk_is_no_traceback(monkeypatch, capsys):
 
 
 def test_emulate_hands_the_script_its_own_arguments(monkeypatch):
-    from cutetut.emulator import driver
+    from cutetut import emulate
 
-    def emulate(script, args):
+    def run(script, args):
         assert (script, args) == ("a.py", ["--mnk", "256,256,128", "-v"])
         return 5
 
-    monkeypatch.setattr(driver, "emulate", emulate)
+    monkeypatch.setattr(emulate, "run", run)
     assert main(["emulate", "a.py", "--mnk", "256,256,128", "-v"]) == 5

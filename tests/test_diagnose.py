@@ -9,7 +9,7 @@ import torch
 from cutlass.cute.runtime import from_dlpack
 
 from cutetut.diagnose import diagnose
-from cutetut.emulator import driver
+from cutetut.emulator.host import driver
 
 
 @cute.kernel

@@ -18,8 +18,9 @@ import pytest
 import torch
 
 from cutetut import backend
-from cutetut.emulator import cuda_torch, driver, live
-from cutetut.emulator.patches import Patches
+from cutetut.emulate import run
+from cutetut.emulator.host import cuda_torch, live
+from cutetut.emulator.host.patches import Patches
 
 pytestmark = pytest.mark.emulator
 
@@ -47,7 +48,7 @@ def test_a_script_written_for_a_gpu_runs(tmp_path: Path) -> None:
 
 
 def test_a_fault_ends_with_the_typed_error_and_the_scripts_own_frames(capfd: pytest.CaptureFixture[str]) -> None:
-    assert driver.emulate(str(SCRIPTS / "too_far.py"), []) == 1
+    assert run(str(SCRIPTS / "too_far.py"), []) == 1
     out, err = capfd.readouterr()
     lines = err.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
@@ -58,7 +59,7 @@ def test_a_fault_ends_with_the_typed_error_and_the_scripts_own_frames(capfd: pyt
 
 
 def test_a_tensor_that_stayed_on_the_cpu_is_named(capfd: pytest.CaptureFixture[str]) -> None:
-    assert driver.emulate(str(SCRIPTS / "forgot_cuda.py"), []) == 1
+    assert run(str(SCRIPTS / "forgot_cuda.py"), []) == 1
     assert "LaunchError: x (32,) float32 is in the host's memory" in (err := capfd.readouterr().err)
     assert ".cuda()" in err
 
@@ -100,7 +101,7 @@ def test_plain_scripts_behave_as_under_python(name: str, tmp_path: Path, capfd: 
         )
         status, out, err = done.returncode, done.stdout, done.stderr
     else:
-        status = driver.emulate(str(script), ["a", "--b"])
+        status = run(str(script), ["a", "--b"])
         out, err = capfd.readouterr()
     sys.modules.pop("neighbour", None)
     assert (status, out) == (expected.returncode, expected.stdout)
@@ -109,7 +110,7 @@ def test_plain_scripts_behave_as_under_python(name: str, tmp_path: Path, capfd: 
 
 def test_a_missing_script_and_a_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for path in (tmp_path / "nothing.py", tmp_path):
-        assert driver.emulate(str(path), []) == 2
+        assert run(str(path), []) == 2
         assert str(path) in capfd.readouterr().err
 
 
@@ -128,7 +129,7 @@ def test_the_process_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     before = (list(sys.argv), list(sys.path), dict(os.environ), os.getcwd(), sys.modules["__main__"], sys.excepthook)
     names = {name: getattr(torch.cuda, name) for name in dir(torch.cuda)}
     generator = torch.Generator
-    assert driver.emulate(str(script), []) == 3
+    assert run(str(script), []) == 3
     after = (list(sys.argv), list(sys.path), dict(os.environ), os.getcwd(), sys.modules["__main__"], sys.excepthook)
     assert after == before
     assert {name: getattr(torch.cuda, name) for name in dir(torch.cuda)} == names
@@ -140,7 +141,7 @@ def test_the_process_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_an_unusable_dsl_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(backend, "probe", lambda: backend.Machine(torch="2.13.0", dsl="4.0.0"))
-    assert driver.emulate(str(SCRIPTS / "vector_add.py"), []) == 1
+    assert run(str(SCRIPTS / "vector_add.py"), []) == 1
     assert "nvidia-cutlass-dsl==" in capsys.readouterr().err
 
 

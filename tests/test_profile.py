@@ -12,7 +12,7 @@ from cutlass.cute.runtime import from_dlpack
 
 from cutetut import bench_emulator, notebooks, profile
 from cutetut.diagnose import emulated
-from cutetut.emulator import driver
+from cutetut.emulator.host import driver
 
 M, N, K = 256, 128, 128
 

@@ -23,8 +23,9 @@ from cutlass.cute.runtime import from_dlpack, make_ptr
 from cutlass.utils import HardwareInfo
 
 from cutetut import backend
-from cutetut.emulator import cuda_api, dlpack, driver, host_calls, live, scheduler
+from cutetut.emulator import scheduler
 from cutetut.emulator.errors import EmulatorError, LaunchError, OutOfBounds
+from cutetut.emulator.host import cuda_api, dlpack, driver, host_calls, live
 
 pytestmark = pytest.mark.emulator
 

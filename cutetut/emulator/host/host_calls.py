@@ -16,11 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import device, live, ptx, scheduler
+from .. import ptx, scheduler
+from ..errors import EmulatorError, LaunchError
+from ..memory import GlobalMemory
+from . import device, live
 from .cuda_api import CudaCallError, new_handle
 from .dlpack import Span
-from .errors import EmulatorError, LaunchError
-from .memory import GlobalMemory
 
 PTR, I32, I64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 FAILED = 999  # cudaErrorUnknown: what host code is told once a callback has kept an exception

@@ -18,8 +18,8 @@ from typing import Any
 import cuda.bindings.driver as driver
 import cuda.bindings.runtime as runtime
 
+from ..errors import EmulatorError
 from . import device, live
-from .errors import EmulatorError
 
 Function = Callable[..., Any]
 _handles = itertools.count(0x1000)

@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 
+from ..errors import EmulatorError
 from . import cuda_api, cuda_torch, dlpack, live
 from .cuda_api import CudaCallError
-from .errors import EmulatorError
 from .host_calls import HostCalls, flight
 from .patches import Patches
 
@@ -296,10 +296,3 @@ def _benchmark(function: Callable[..., Any], *_: Any, **options: Any) -> float:
     started = time.perf_counter()
     function(*workspace.args, **workspace.kwargs)
     return (time.perf_counter() - started) * 1e6
-
-
-def emulate(script: str, args: list[str]) -> int:
-    """Run a script written for a GPU as `python script args` would, without one; returns its exit status."""
-    from ..emulate import run
-
-    return run(script, args)

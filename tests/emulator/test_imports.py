@@ -1,0 +1,54 @@
+"""The emulator knows nothing of what launches its kernels: only `host/` imports CuTe DSL, torch or cuda-python."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from cutetut import emulator
+
+FOLDER = Path(emulator.__file__).parent
+ALLOWED = sys.stdlib_module_names | {"numpy"}
+
+
+def imports(source: str) -> set[str]:
+    """What a module imports, `.name` for a neighbour in its folder and `..name` for one above it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            dots = "." * node.level
+            found |= {dots + node.module} if node.module else {dots + alias.name for alias in node.names}
+    return found
+
+
+def foreign(source: str) -> set[str]:
+    """Of what a module of the emulator imports: all but the standard library, numpy and its neighbours."""
+    return {
+        name
+        for name in imports(source)
+        if not (name.split(".")[0] in ALLOWED or (name[0] == "." and name[1] != "." and name.split(".")[1] != "host"))
+    }
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_a_unit_imports_numpy_and_its_neighbours_only(path: Path) -> None:
+    assert not foreign(path.read_text())
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["import torch", "from cutlass import cute", "import cuda.bindings.driver as d", "from . import host",
+     "from .host import live", "from .. import compile", "def f():\n    import torch.nn"],
+)  # fmt: skip
+def test_a_foreign_import_would_be_seen(line: str) -> None:
+    assert foreign(line)
+
+
+def test_the_host_side_does_import_them() -> None:
+    found = set().union(*(imports(path.read_text()) for path in (FOLDER / "host").glob("*.py")))
+    assert {name.split(".")[0] for name in found} >= {"torch", "cutlass", "cuda"}
