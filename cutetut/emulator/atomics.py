@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .loadstore import UINT, address_getter
-from .memory import HOST, index
-from .ptx import Address, Operand, Register, Sink, Vector
+from .loadstore import VECTOR
+from .memory import HOST, UINT, index
+from .operands import addresses, elements_of
+from .ptx import BYTES, Operand, Register, Sink
+from .reductions import DTYPES, UFUNCS, update
 from .registry import Selection, Step, opcode, unsupported
 from .shared import SharedMemory
 
@@ -25,12 +27,6 @@ if TYPE_CHECKING:
 SEMANTICS = {"relaxed", "acquire", "release", "acq_rel"}
 SCOPES = {"cta", "cluster", "gpu", "sys"}
 SPACES = {"global", "shared", "shared::cta", "shared::cluster"}
-VECTOR = {"v2": 2, "v4": 4, "v8": 8}
-DTYPES: dict[str, type] = {
-    "b16": np.uint16, "b32": np.uint32, "b64": np.uint64, "u32": np.uint32, "s32": np.int32, "u64": np.uint64,
-    "s64": np.int64, "f32": np.float32, "f64": np.float64, "f16": np.float16, "f16x2": np.float16,
-    "bf16": np.uint16, "bf16x2": np.uint16,
-}  # fmt: skip
 TYPES = {  # which types each operation has
     "add": {"u32", "s32", "u64", "f32", "f64", "f16", "f16x2", "bf16", "bf16x2"},
     "min": {"u32", "s32", "u64", "s64"},
@@ -50,8 +46,6 @@ VECTOR_TYPES = {  # and with .v2, .v4 or .v8, which only global memory has
 }
 HALVES = {"f16", "f16x2", "bf16", "bf16x2"}
 
-Update = Callable[..., np.ndarray]  # (old, b[, c]) -> new
-
 
 @dataclass
 class _Form:
@@ -62,6 +56,11 @@ class _Form:
     space: str
     vector: int
     cache_hint: bool
+
+    @property
+    def element(self) -> str:
+        """The type of one element: f16 of f16x2."""
+        return self.type.removesuffix("x2")
 
     @property
     def packed(self) -> int:
@@ -88,72 +87,26 @@ def _form(inst: Instruction) -> _Form:
         raise unsupported(inst, f"type .{kind}")
     if noftz != (kind in HALVES):
         raise unsupported(inst, ".noftz goes with the 16-bit floating types, which need it")
-    if vector and (space != "global" or vector * DTYPES[kind]().itemsize * (1 + kind.endswith("x2")) > 16):
+    if vector and (space != "global" or vector * BYTES[kind] > 16):
         raise unsupported(inst, "vectors are for .global and at most 16 bytes")
     return _Form(operation, kind, space, vector, hint)
 
 
 # -- the operations -------------------------------------------------------------------------------
 
-_UFUNC: dict[str, np.ufunc] = {
-    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}  # fmt: skip
-_CANONICAL = {"f32": 0x7FFFFFFF, "f16": 0x7FFF, "f16x2": 0x7FFF, "bf16": 0x7FFF, "bf16x2": 0x7FFF}
-_SMALLEST_NORMAL = np.float32(2.0**-126)
-
-
-def _flush(values: np.ndarray) -> np.ndarray:
-    return np.where(np.abs(values) < _SMALLEST_NORMAL, np.copysign(np.float32(0), values), values)
-
-
-def _from_bf16(bits: np.ndarray) -> np.ndarray:
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
-def _to_bf16(values: np.ndarray) -> np.ndarray:
-    """Round to nearest even; NaN is canonical.  Exact after one float32 operation on bfloat16 values."""
-    bits = values.view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
-    return np.where(np.isnan(values), np.uint32(0x7FFF), rounded).astype(np.uint16)
-
-
-def _canonical_nan(values: np.ndarray, kind: str) -> np.ndarray:
-    nan = np.isnan(values)
-    if nan.any() and kind in _CANONICAL:
-        values.view(UINT[values.dtype.itemsize])[nan] = _CANONICAL[kind]
-    return values
-
-
-def _float_update(form: _Form) -> Update:
-    """add, and min and max of halves: a NaN loses against a number (section 9.7.13.5)."""
-    kind = form.type
-    function: np.ufunc = {"add": np.add, "min": np.fmin, "max": np.fmax}[form.operation]
-    if kind.startswith("bf16"):
-        return lambda old, b: _to_bf16(function(_from_bf16(old), _from_bf16(b)))
-    if kind == "f32" and form.space != "shared":  # global memory flushes subnormals, shared memory does not
-        return lambda old, b: _canonical_nan(_flush(_flush(old) + _flush(b)), kind)
-    return lambda old, b: _canonical_nan(function(old, b), kind)
-
 
 def _compare_and_swap(old: np.ndarray, expected: np.ndarray, new: np.ndarray) -> np.ndarray:
     return np.where(old == expected, new, old)
 
 
-def _update(form: _Form) -> Update:
-    operation = form.operation
-    if form.type.startswith(("f", "bf")):
-        return _float_update(form)
-    if operation in _UFUNC:
-        return _UFUNC[operation]
-    one, zero = np.uint32(1), np.uint32(0)
-    exact: dict[str, Update] = {
-        "exch": lambda old, b: b,
-        "cas": _compare_and_swap,
-        "inc": lambda old, b: np.where(old >= b, zero, old + one),
-        "dec": lambda old, b: np.where((old == zero) | (old > b), b, old - one),
-    }
-    return exact[operation]
+def _update(form: _Form) -> Callable[..., np.ndarray]:
+    """(old, b[, c]) -> new."""
+    if form.operation == "exch":
+        return lambda old, b: b
+    if form.operation == "cas":
+        return _compare_and_swap
+    # a sum in global memory flushes float32 subnormals, one in shared memory does not
+    return update(form.operation, form.element, flush=form.type == "f32" and form.space != "shared")
 
 
 # -- decoding -------------------------------------------------------------------------------------
@@ -174,18 +127,18 @@ class Atomic:
         self.inst_index = inst.index
         operands = inst.operands[first:]
         expected = 2 + (form.operation == "cas") + form.cache_hint
-        if len(operands) != expected or not isinstance(operands[0], Address):
+        if len(operands) != expected:
             raise unsupported(inst, f"{len(operands)} operands, where the address and {expected - 1} more are expected")
-        self.dtype = np.dtype(DTYPES[form.type])
+        self.dtype = np.dtype(DTYPES[form.element])
         self.unit = self.dtype.itemsize
         self.elements = max(form.vector, 1) * form.packed
         self.total = self.unit * self.elements
-        self.address = address_getter(machine, operands[0])
+        self.address = addresses(inst, machine, operands[0])
         self.locate = self._locator(machine)
         self.values = [self._rows(inst, machine, op) for op in operands[1 : 2 + (form.operation == "cas")]]
         self.update = _update(form)
         # float sums need their own update: flushed subnormals, canonical NaN
-        self.ufunc = None if form.type.startswith(("f", "bf")) else _UFUNC.get(form.operation)
+        self.ufunc = None if form.type.startswith(("f", "bf")) else UFUNCS.get(form.operation)
         self.memory = HOST[self.unit].view(self.dtype)
 
     def _locator(self, machine: Machine) -> Callable[[np.ndarray, int, Selection], np.ndarray]:
@@ -202,7 +155,7 @@ class Atomic:
 
     def _rows(self, inst: Instruction, machine: Machine, operand: Operand) -> list[np.ndarray]:
         """One row per element of memory, seen as its type."""
-        items = operand.items if isinstance(operand, Vector) else (operand,)
+        items = elements_of(operand)
         if len(items) != max(self.form.vector, 1):
             raise unsupported(inst, f"{len(items)} values for {max(self.form.vector, 1)} elements")
         if self.form.packed == 1:
@@ -257,7 +210,7 @@ class Atomic:
 def _result_writers(inst: Instruction, machine: Machine, atomic: Atomic) -> list[Callable[..., Any]]:
     """Assigns the old values of each element to the result; the rest of a wider register is zero."""
     result = inst.operands[0]
-    items = result.items if isinstance(result, Vector) else (result,)
+    items = elements_of(result)
     if len(items) != max(atomic.form.vector, 1):
         raise unsupported(inst, f"{len(items)} results for {max(atomic.form.vector, 1)} elements")
     if isinstance(result, Sink):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import IllegalInstruction
-from .loadstore import address_getter
 from .memory import HOST, index, threads_of
+from .operands import address_of
 from .pending import Operation
-from .ptx import Address, Immediate
+from .ptx import Immediate
 from .registry import Selection, Step, opcode, unsupported
 from .tma import check_global, cluster_ranks, combine
 
@@ -95,20 +95,17 @@ class _Operands:
 
     def __init__(self, inst: Instruction, machine: Machine) -> None:
         to, source, size = inst.operands[:3]
-        if not isinstance(to, Address) or not isinstance(source, Address):
-            raise unsupported(inst, "addresses must be in brackets")
-        self.to, self.source = address_getter(machine, to), address_getter(machine, source)
+        self.to, self.source = address_of(inst, machine, to), address_of(inst, machine, source)
         self.size = machine.source(size, np.uint32)
         self.mask = machine.source(inst.operands[4], np.uint16) if "multicast::cluster" in inst.parts else None
 
     def at(self, thread: int) -> _Range:
         """Raises IllegalInstruction unless addresses and size are multiples of 16."""
-        one = np.array([thread])
-        count, target, origin = int(self.size[thread]), int(self.to(one)[0]), int(self.source(one)[0])
+        count, target, origin = int(self.size[thread]), self.to(thread), self.source(thread)
         if count % 16 or target % 16 or origin % 16:
             raise IllegalInstruction(
                 f"a bulk copy of {count} bytes between {target:#x} and {origin:#x}: all must be multiples of 16",
-                threads=one,
+                threads=np.array([thread]),
             )
         return _Range(target, origin, count, None if self.mask is None else int(self.mask[thread]))
 
@@ -132,14 +129,11 @@ def decode_bulk_copy(inst: Instruction, machine: Machine) -> Step:
     from_global = way in (("shared::cta", "global"), ("shared::cluster", "global"))
     if (not from_global and way != ("shared::cluster", "shared::cta")) or "mbarrier::complete_tx::bytes" not in rest:
         raise unsupported(inst)
-    operands, where = _Operands(inst, machine), inst.operands[3]
-    if not isinstance(where, Address):
-        raise unsupported(inst, "the mbarrier must be [address]")
-    barrier = address_getter(machine, where)
+    operands, barrier = _Operands(inst, machine), address_of(inst, machine, inst.operands[3])
 
     def step(sel: Selection) -> None:
         for thread in threads_of(sel).tolist():
-            _issue_copy(machine, inst, thread, operands.at(thread), int(barrier(np.array([thread]))[0]), from_global)
+            _issue_copy(machine, inst, thread, operands.at(thread), barrier(thread), from_global)
 
     return step
 

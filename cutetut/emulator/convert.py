@@ -31,21 +31,18 @@ from .alu_forms import (
 from .alu_half import relu
 from .alu_integer import split
 from .floats import (
-    BF16,
-    E4M3,
-    E5M2,
-    F16,
-    F32,
-    TF32,
+    FORMATS,
     TO_INTEGRAL,
     Format,
     add64,
+    bfloat_nearest,
     decode,
     encode,
     f32,
     f64,
     flush32,
     flush32_result,
+    half_nearest,
     integer_odd,
     narrow,
     quiet,
@@ -62,7 +59,6 @@ if TYPE_CHECKING:
 FLOATS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 TO_INTEGER = "rni|rzi|rmi|rpi"
 TO_FLOAT = "rn|rz|rm|rp"
-FORMATS: dict[str, Format] = {"f16": F16, "bf16": BF16, "tf32": TF32, "e4m3": E4M3, "e5m2": E5M2}
 
 
 # -- the legal modifiers of a pair of types --------------------------------------------------------
@@ -158,8 +154,7 @@ def to_float(result: str, source: str, m: Modifiers) -> Compute:
     if integral is not None:
         return lambda a: store(_clamped(integral(load(a)), m))
     if source == "f64" and result != "f64" and "sat" not in m:
-        fmt = F32 if result == "f32" else FORMATS[result]
-        return lambda a: with_nans_of(a, store(a), fmt)
+        return lambda a: with_nans_of(a, store(a), FORMATS[result])
     return lambda a: store(_clamped(load(a), m))
 
 
@@ -204,18 +199,6 @@ def writer(result: str, mode: str, m: Modifiers) -> Callable[[np.ndarray], np.nd
         return lambda x: x
     fmt, positive, satfinite = FORMATS[result], "relu" in m, "satfinite" in m
     return lambda x: encode(narrow(relu(x) if positive else x, fmt, mode, satfinite), fmt)
-
-
-def bfloat_nearest(x: np.ndarray) -> np.ndarray:
-    """float32 to bf16 rounded to nearest even, on the bits: the common case of an epilogue, so it is quick."""
-    bits = x.view(np.uint32)
-    rounded = (bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))) >> np.uint32(16)
-    return np.where(x != x, np.uint16(BF16.nan), rounded.astype(np.uint16))
-
-
-def half_nearest(x: np.ndarray) -> np.ndarray:
-    """float32 to f16 rounded to nearest even."""
-    return np.where(x != x, np.uint16(F16.nan), x.astype(np.float16).view(np.uint16))
 
 
 NEAREST: dict[str, Compute] = {"bf16": bfloat_nearest, "f16": half_nearest}

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .loadstore import address_getter
 from .memory import HOST, check_alignment, index, threads_of
+from .operands import addresses
 from .pending import Operation
-from .ptx import Address, Immediate, Operand, Register
+from .ptx import Immediate, Operand, Register
 from .registry import Selection, Step, opcode, unsupported
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ class CopyGroups:
 def decode_cp_async(inst: Instruction, machine: Machine) -> Step:
     """Copy a few bytes per thread; a smaller source size fills the rest with zeros."""
     to, source, size, *rest = inst.operands
-    if not isinstance(to, Address) or not isinstance(source, Address) or not isinstance(size, Immediate):
-        raise unsupported(inst)
+    if not isinstance(size, Immediate):
+        raise unsupported(inst, "the size must be a constant")
     known = {"shared", "shared::cta", "global", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"}
     if not set(inst.parts[3:]) <= known:
         raise unsupported(inst, f"modifier .{sorted(set(inst.parts[3:]) - known)[0]}")
@@ -111,7 +111,7 @@ def decode_cp_async(inst: Instruction, machine: Machine) -> Step:
     nbytes = int(size.value)
     if nbytes not in (4, 8, 16) or (inst.parts[2] == "cg" and nbytes != 16):
         raise unsupported(inst, f"a copy of {nbytes} bytes")
-    get_to, get_from = address_getter(machine, to), address_getter(machine, source)
+    get_to, get_from = addresses(inst, machine, to), addresses(inst, machine, source)
     taken = _source_bytes(machine, rest[0] if rest else None, nbytes)
 
     def step(sel: Selection) -> None:
@@ -174,10 +174,7 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
         results=0)  # fmt: skip
 def decode_arrive(inst: Instruction, machine: Machine) -> Step:
     """Arrive at an mbarrier when the thread's earlier copies are complete."""
-    where = inst.operands[0]
-    if not isinstance(where, Address):
-        raise unsupported(inst)
-    address = address_getter(machine, where)
+    address = addresses(inst, machine, inst.operands[0])
     counts = "noinc" in inst.parts
 
     def step(sel: Selection) -> None:

@@ -40,6 +40,10 @@ class Format:
     nan: int
     dtype: type
 
+    @property
+    def nbytes(self) -> int:
+        return np.dtype(self.dtype).itemsize
+
 
 F32 = Format("f32", 24, -126, 127, (2 - 2.0**-23) * 2.0**127, 0x7FFFFFFF, np.uint32)
 F16 = Format("f16", 11, -14, 15, 65504.0, 0x7FFF, np.uint16)
@@ -47,6 +51,7 @@ BF16 = Format("bf16", 8, -126, 127, (2 - 2.0**-7) * 2.0**127, 0x7FFF, np.uint16)
 TF32 = Format("tf32", 11, -126, 127, (2 - 2.0**-10) * 2.0**127, 0x7FFFFFFF, np.uint32)
 E5M2 = Format("e5m2", 3, -14, 15, 57344.0, 0x7F, np.uint8)
 E4M3 = Format("e4m3", 4, -6, 8, 448.0, 0x7F, np.uint8)  # no infinities: 0x7E is 448
+FORMATS = {fmt.name: fmt for fmt in (F32, F16, BF16, TF32, E5M2, E4M3)}
 
 
 def _nearest_away(x: np.ndarray) -> np.ndarray:
@@ -104,7 +109,7 @@ def decode(bits: np.ndarray, fmt: Format) -> np.ndarray:
     if fmt is E5M2:
         return (bits.astype(np.uint16) << 8).view(np.float16).astype(f64)
     if fmt is BF16:
-        return (bits.astype(np.uint32) << 16).view(f32).astype(f64)
+        return bfloat_value(bits).astype(f64)
     return bits.view(f32).astype(f64)
 
 
@@ -117,6 +122,23 @@ def _e4m3_values() -> np.ndarray:
 
 _E4M3_VALUES = _e4m3_values()
 _E4M3_DECODE = np.concatenate([_E4M3_VALUES, [np.nan], -_E4M3_VALUES, [np.nan]])
+
+
+def bfloat_value(bits: np.ndarray) -> np.ndarray:
+    """bf16 patterns as float32, which holds them exactly."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(f32)
+
+
+def bfloat_nearest(x: np.ndarray) -> np.ndarray:
+    """float32 to bf16 rounded to nearest even, on the bits: the common case of an epilogue, so it is quick."""
+    bits = x.view(np.uint32)
+    rounded = (bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))) >> np.uint32(16)
+    return np.where(x != x, np.uint16(BF16.nan), rounded.astype(np.uint16))
+
+
+def half_nearest(x: np.ndarray) -> np.ndarray:
+    """float32 to f16 rounded to nearest even."""
+    return np.where(x != x, np.uint16(F16.nan), x.astype(np.float16).view(np.uint16))
 
 
 def quiet(x: np.ndarray) -> np.ndarray:

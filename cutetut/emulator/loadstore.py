@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from .memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, index
-from .ptx import BYTES, Address, Immediate, Operand, Register, Sink, Symbol, Vector
+from .memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, UINT, index
+from .operands import addresses, elements_of
+from .ptx import BYTES, Address, Immediate, Operand, Register, Sink, Symbol
 from .registry import Selection, Step, opcode, unsupported
 
 if TYPE_CHECKING:
@@ -40,14 +41,15 @@ SPACES = {
 ORDER = {"weak", "relaxed", "acquire", "release", "volatile", "mmio", "cta", "cluster", "gpu", "sys"}
 CACHE = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"}
 VECTOR = {"v2": 2, "v4": 4, "v8": 8}
-UINT = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 INT = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
 class Access:
-    """The parts of ld or st that do not depend on direction."""
+    """What ld and st share: modifiers, address and the registers loaded to or stored from."""
 
-    def __init__(self, inst: Instruction, machine: Machine, where: Operand) -> None:
+    def __init__(self, inst: Instruction, machine: Machine) -> None:
+        first, second = inst.operands[:2]
+        where, registers = (first, second) if inst.parts[0] == "st" else (second, first)
         self.space, self.count, self.cache_hint = "generic", 1, False
         self.type = inst.parts[-1]
         if self.type not in BYTES or self.type == "pred":
@@ -63,11 +65,13 @@ class Access:
                 raise unsupported(inst, f"modifier .{part}")
         self.nbytes = BYTES[self.type]
         self.total = self.nbytes * self.count
-        if not isinstance(where, Address):
-            raise unsupported(inst, "the address must be [base+offset]")
+        self.items = elements_of(registers)
+        if len(self.items) != self.count:
+            raise unsupported(inst, f"{len(self.items)} registers for {self.count} values")
+        self.address = addresses(inst, machine, where)
+        assert isinstance(where, Address)
         self.where = where
         self.memory = self._memory(machine)
-        self.address = address_getter(machine, where)
 
     def _memory(self, machine: Machine) -> Space:
         space = self.space
@@ -80,38 +84,17 @@ class Access:
         return machine.generic if space == "generic" else machine.memory
 
 
-def address_getter(machine: Machine, where: Address) -> Callable[[Selection], np.ndarray]:
-    """base + offset of each selected thread, as int64."""
-    offset = where.offset
-    if isinstance(where.base, Register):
-        width = machine.register_dtype(where.base).itemsize
-        if width == 8:
-            wide = machine.source(where.base, np.int64)
-            return lambda sel: wide[sel] + offset
-        narrow = machine.source(where.base, np.uint32)
-        return lambda sel: narrow[sel].astype(np.int64) + offset
-    base = machine.source(where.base, np.int64) + offset
-    return lambda sel: base[sel]
-
-
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)
-
-
 @opcode("ld", "ldu", unit="memory", section="9.7.9.8, 9.7.9.9, 9.7.9.10",
         forms="{.weak .relaxed .acquire .volatile}{.scope}{.global .shared .local .param .const}{.nc}{cache and "
               "eviction hints}{.v2 .v4 .v8}.b8-.b128 .u .s .f")  # fmt: skip
 def decode_ld(inst: Instruction, machine: Machine) -> Step:
     """Load one to eight values per thread; narrow ones are zero- or sign-extended to the register."""
-    access = Access(inst, machine, inst.operands[1])
-    items = _items(inst.operands[0])
-    if len(items) != access.count:
-        raise unsupported(inst, f"{len(items)} registers for {access.count} values")
+    access = Access(inst, machine)
     if access.space == "param" and _is_kernel_param(machine, access.where):
-        return _load_kernel_param(inst, machine, access, items)
+        return _load_kernel_param(inst, machine, access)
     if access.type == "b128":
-        return _load_128(machine, access, items)
-    writers = [_writer(machine, item, access) for item in items]
+        return _load_128(machine, access)
+    writers = [_writer(machine, item, access) for item in access.items]
     locate, address, total, unit = access.memory.locate, access.address, access.total, access.nbytes
     host = HOST[unit]
 
@@ -158,15 +141,15 @@ def _is_kernel_param(machine: Machine, where: Address) -> bool:
     return isinstance(where.base, Symbol) and where.base.name in {p.name for p in machine.kernel.params}
 
 
-def _load_kernel_param(inst: Instruction, machine: Machine, access: Access, items: tuple[Operand, ...]) -> Step:
+def _load_kernel_param(inst: Instruction, machine: Machine, access: Access) -> Step:
     """A kernel parameter is the same for all threads, so its value is known when decoding."""
     assert isinstance(access.where.base, Symbol)
     start = machine.symbols[access.where.base.name] + access.where.offset
     if not machine.param_base <= start or start + access.total > machine.param_base + machine.param_bytes:
         raise unsupported(inst, "the load reaches past the kernel's parameters")
-    writers = [_writer(machine, item, access) for item in items]
+    writers = [_writer(machine, item, access) for item in access.items]
     values = [
-        HOST[access.nbytes][index(np.array([start + i * access.nbytes]), access.nbytes)] for i in range(len(items))
+        HOST[access.nbytes][index(np.array([start + i * access.nbytes]), access.nbytes)] for i in range(access.count)
     ]
 
     def step(sel: Selection) -> None:
@@ -176,8 +159,8 @@ def _load_kernel_param(inst: Instruction, machine: Machine, access: Access, item
     return step
 
 
-def _load_128(machine: Machine, access: Access, items: tuple[Operand, ...]) -> Step:
-    rows = [machine.registers[item.name] if isinstance(item, Register) else None for item in items]
+def _load_128(machine: Machine, access: Access) -> Step:
+    rows = [machine.registers[item.name] if isinstance(item, Register) else None for item in access.items]
     locate, address, total = access.memory.locate, access.address, access.total
 
     def step(sel: Selection) -> None:
@@ -194,13 +177,10 @@ def _load_128(machine: Machine, access: Access, items: tuple[Operand, ...]) -> S
               "{.v2 .v4 .v8}.b8-.b128 .u .s .f")  # fmt: skip
 def decode_st(inst: Instruction, machine: Machine) -> Step:
     """Store one to eight values per thread."""
-    access = Access(inst, machine, inst.operands[0])
-    items = _items(inst.operands[1])
-    if len(items) != access.count:
-        raise unsupported(inst, f"{len(items)} registers for {access.count} values")
+    access = Access(inst, machine)
     if access.type == "b128":
-        return _store_128(machine, access, items)
-    rows = [_value_row(machine, item, access) for item in items]
+        return _store_128(machine, access)
+    rows = [_value_row(machine, item, access) for item in access.items]
     locate, address, total, unit = access.memory.locate, access.address, access.total, access.nbytes
     host = HOST[unit]
 
@@ -220,8 +200,8 @@ def _value_row(machine: Machine, item: Operand, access: Access) -> np.ndarray:
     return machine.source(item, UINT[access.nbytes])
 
 
-def _store_128(machine: Machine, access: Access, items: tuple[Operand, ...]) -> Step:
-    rows = [machine.registers[item.name] for item in items if isinstance(item, Register)]
+def _store_128(machine: Machine, access: Access) -> Step:
+    rows = [machine.registers[item.name] for item in access.items if isinstance(item, Register)]
     locate, address, total = access.memory.locate, access.address, access.total
 
     def step(sel: Selection) -> None:

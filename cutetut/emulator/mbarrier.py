@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import AsyncMismatch, IllegalInstruction, MissingBarrier, MissingFence
-from .loadstore import address_getter
 from .memory import SHARED_WINDOW, threads_of
-from .ptx import Address, Sink
+from .operands import addresses
+from .ptx import Sink
 from .registry import Selection, Step, opcode, unsupported
 
 if TYPE_CHECKING:
@@ -295,9 +295,7 @@ class _Barriers:
     """The barrier operand of an instruction: a loop over the distinct barriers of the selected threads."""
 
     def __init__(self, inst: Instruction, machine: Machine, operand: Operand) -> None:
-        if not isinstance(operand, Address):
-            raise unsupported(inst, "the barrier must be [address]")
-        self.machine, self.inst, self.address = machine, inst, address_getter(machine, operand)
+        self.machine, self.inst, self.address = machine, inst, addresses(inst, machine, operand)
         self.window = 0 if any(part.startswith("shared") for part in inst.parts) else SHARED_WINDOW  # generic
 
     def hosts(self, sel: Selection, store: bool = False) -> np.ndarray:

@@ -29,6 +29,7 @@ LOCAL_WINDOW = 1 << 61
 SHARED_BASE = 1024  # the first KiB of a CTA's shared window is reserved on sm_90 (seen on an H200)
 SHARED_LIMIT = 227 * 1024  # bytes of shared memory one CTA may use on sm_90
 
+UINT: dict[int, type] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}  # raw bits of each width
 _ORIGIN = 64  # the host views start here, because an array may not start at address 0
 
 
@@ -43,9 +44,7 @@ class _AddressSpace:
         }
 
 
-HOST: dict[int, np.ndarray] = {
-    n: np.asarray(_AddressSpace(t)) for n, t in ((1, np.uint8), (2, np.uint16), (4, np.uint32), (8, np.uint64))
-}
+HOST: dict[int, np.ndarray] = {n: np.asarray(_AddressSpace(t)) for n, t in UINT.items()}
 SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4, 32: 5}
 
 

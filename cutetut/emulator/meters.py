@@ -12,12 +12,13 @@ import numpy as np
 
 from .atomics import Atomic
 from .coalescing import matrix_wavefronts, sectors, wavefronts
-from .loadstore import Access, address_getter
+from .loadstore import Access
 from .memory import LOCAL_WINDOW, SHARED_WINDOW, threads_of
 from .mma import LEGAL, LEGAL_SPARSE
 from .mma import Form as MmaForm
-from .numeric import FORMATS
-from .ptx import BYTES, Address, Immediate, Instruction, Symbol, Vector
+from .numeric import NBYTES
+from .operands import addresses, elements_of
+from .ptx import BYTES, Immediate, Instruction, Symbol, Vector
 from .registry import Selection
 from .shared import RANK_SHIFT
 from .tally import GLOBAL, SHARED, Tally
@@ -94,7 +95,7 @@ class _Accesses:
 
 def _load_or_store(inst: Instruction, machine: Machine, tally: Tally) -> Meter | None:
     operation = "st" if inst.parts[0] == "st" else "ld"
-    access = Access(inst, machine, inst.operands[operation == "ld"])
+    access = Access(inst, machine)
     if access.space == "param":
         return None  # parameters are constants of the instructions that use them
     space = access.space
@@ -113,10 +114,10 @@ def _atomic(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
 def _copy(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
     """cp.async: a global load and a shared store in one; a source size of zero loads nothing."""
     to, source, size, *rest = inst.operands
-    assert isinstance(to, Address) and isinstance(source, Address) and isinstance(size, Immediate)
+    assert isinstance(size, Immediate)
     if "L2::cache_hint" in inst.parts:
         rest = rest[:-1]
-    get_to, get_from = address_getter(machine, to), address_getter(machine, source)
+    get_to, get_from = addresses(inst, machine, to), addresses(inst, machine, source)
     taken = machine.source(rest[0], np.uint32) if rest else None
     counted = _Accesses(machine, tally, "cp.async", int(size.value))
 
@@ -132,9 +133,8 @@ def _copy(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
 def _remote(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
     """st.async and red.async: registers to a CTA of the cluster, usually another one."""
     to, value = inst.operands[:2]
-    assert isinstance(to, Address)
-    address = address_getter(machine, to)
-    count = len(value.items) if isinstance(value, Vector) else 1
+    address = addresses(inst, machine, to)
+    count = len(elements_of(value))
     counted = _Accesses(machine, tally, ".".join(inst.parts[:2]), count * BYTES[inst.parts[-1]])
     return lambda sel: counted.count(SHARED, address(sel), threads_of(sel))
 
@@ -143,8 +143,7 @@ def _matrix_rows(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
     """ldmatrix and stmatrix: eight lanes name the rows of each matrix."""
     operation = inst.parts[0]
     where = inst.operands[operation == "ldmatrix"]
-    assert isinstance(where, Address)
-    address = address_getter(machine, where)
+    address = addresses(inst, machine, where)
     count = next(int(p[1]) for p in inst.parts if p in ("x1", "x2", "x4"))
 
     def meter(sel: Selection) -> None:
@@ -217,7 +216,7 @@ def _wgmma(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
     """64 x N x K; B comes from shared memory, and A too unless it is in registers."""
     shape = WgmmaShape.of(inst)
     rows = shape.n + (0 if isinstance(inst.operands[1], Vector) else 64)
-    operands = rows * shape.k * FORMATS[shape.a].nbytes
+    operands = rows * shape.k * NBYTES[shape.a]
     flops = 2 * 64 * shape.n * shape.k
 
     def meter(sel: Selection) -> None:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import IllegalInstruction
-from .memory import threads_of
-from .numeric import FORMATS, add_rounded, to_float64
-from .ptx import Immediate, Operand, Vector
+from .memory import UINT, threads_of
+from .numeric import NBYTES, add_rounded, to_float64
+from .operands import elements_of
+from .ptx import Immediate, Operand
 from .registry import Selection, Step, opcode, unsupported
 
 if TYPE_CHECKING:
@@ -23,11 +24,6 @@ if TYPE_CHECKING:
     from .ptx import Instruction
 
 Fragment = tuple[np.ndarray, np.ndarray]  # row and column of (element, lane)
-UINT = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-
-
-def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 @lru_cache(maxsize=32)
@@ -101,7 +97,7 @@ class _Registers:
     """The registers of one matrix operand, read and written as elements: (warps, elements, lanes)."""
 
     def __init__(self, inst: Instruction, machine: Machine, operand: Operand, count: int, wide: bool) -> None:
-        items = _items(operand)
+        items = elements_of(operand)
         if len(items) != count:
             raise unsupported(inst, f"{len(items)} registers where the fragment has {count}")
         self.bank = machine.bank
@@ -129,7 +125,7 @@ class _Product:
 
     def __init__(self, inst: Instruction, machine: Machine, form: Form, k_of_a: int) -> None:
         self.form = form
-        self.nbytes, self.d_bytes = FORMATS[form.a].nbytes, FORMATS[form.d].nbytes
+        self.nbytes, self.d_bytes = NBYTES[form.a], NBYTES[form.d]
         wide = form.a == "f64"
         per = 1 if wide else 4 // self.nbytes
         self.a_map, self.b_map = fragment_a(form.m, k_of_a, per), fragment_b(form.k, per)

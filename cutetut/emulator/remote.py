@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import IllegalInstruction
-from .loadstore import UINT, address_getter
-from .memory import HOST, index, threads_of
+from .memory import HOST, UINT, index, threads_of
+from .operands import addresses, elements_of
 from .pending import Operation
-from .ptx import BYTES, Address, Operand, Vector
+from .ptx import BYTES
+from .reductions import DTYPES, update
 from .registry import Selection, Step, opcode, unsupported
-from .tma import NUMPY, REDUCTIONS
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -37,12 +37,12 @@ class _Remote:
 
     def __init__(self, inst: Instruction, machine: Machine, count: int) -> None:
         to, value, where = inst.operands
-        items: tuple[Operand, ...] = value.items if isinstance(value, Vector) else (value,)
-        if not isinstance(to, Address) or not isinstance(where, Address) or len(items) != count:
+        items = elements_of(value)
+        if len(items) != count:
             raise unsupported(inst, f"the operands are [destination], {count} values and [mbarrier]")
         self.inst, self.machine, self.unit = inst, machine, BYTES[inst.parts[-1]]
         self.nbytes = count * self.unit
-        self.to, self.where = address_getter(machine, to), address_getter(machine, where)
+        self.to, self.where = addresses(inst, machine, to), addresses(inst, machine, where)
         self.values = [machine.source(item, UINT[self.unit]) for item in items]
 
     def barriers(self, threads: np.ndarray) -> list[tuple[Mbarrier, np.ndarray]]:
@@ -129,14 +129,14 @@ def decode_reduction(inst: Instruction, machine: Machine) -> Step:
     kind = inst.parts[-1]
     if words[:2] != ["shared::cluster", COMPLETION] or len(words) != 3 or kind not in REDUCED.get(words[2], ()):
         raise unsupported(inst)
-    remote, function = _Remote(inst, machine, 1), REDUCTIONS[words[2]]
-    memory: np.ndarray = HOST[remote.unit].view(NUMPY[kind])
+    remote, function = _Remote(inst, machine, 1), update(words[2], kind)
+    memory: np.ndarray = HOST[remote.unit].view(DTYPES[kind])
 
     def step(sel: Selection) -> None:
         machine.shared.storing = inst.index
         threads = threads_of(sel)
         hosts = machine.shared.locate(remote.to(threads), remote.unit, threads, False)
-        values = remote.values[0][threads].view(NUMPY[kind])
+        values = remote.values[0][threads].view(DTYPES[kind])
 
         def apply(at: np.ndarray) -> None:
             for position in at.tolist():  # several threads may name one place

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import IllegalInstruction, Misaligned
-from .loadstore import Space, address_getter
+from .loadstore import Space
 from .memory import HOST, index, threads_of
-from .ptx import Address, Immediate
+from .operands import addresses
+from .ptx import Immediate
 from .registry import Selection, Step, opcode, unsupported
 
 if TYPE_CHECKING:
@@ -78,13 +79,13 @@ def decode_replace(inst: Instruction, machine: Machine) -> Step:
     if name not in FIELDS or not set(inst.parts[4:]) <= spaces or kind != ("b64" if wide else "b32"):
         raise unsupported(inst)
     where, *operands = inst.operands
-    if not isinstance(where, Address) or len(operands) != 1 + (name in ORDINALS):
+    if len(operands) != 1 + (name in ORDINALS):
         raise unsupported(inst, "the operands are [map], an ordinal for fields that have several, and the value")
     ordinal = _constant(inst, operands[0], ORDINALS[name]) if name in ORDINALS else 0
     if name in CODES:
         _constant(inst, operands[-1], CODES[name])
     value = machine.source(operands[-1], np.uint64 if wide else np.uint32)
-    address, space = address_getter(machine, where), _space(inst, machine)
+    address, space = addresses(inst, machine, where), _space(inst, machine)
 
     def step(sel: Selection) -> None:
         machine.shared.storing = inst.index
@@ -139,10 +140,10 @@ def decode_cp_fenceproxy(inst: Instruction, machine: Machine) -> Step:
     if inst.parts[2:] != form or inst.parts[-3] not in ("cta", "cluster", "gpu", "sys"):
         raise unsupported(inst)
     to, source, size = inst.operands
-    if not isinstance(to, Address) or not isinstance(source, Address) or not isinstance(size, Immediate):
+    if not isinstance(size, Immediate):
         raise unsupported(inst, "the operands are [global], [shared], 128")
     _constant(inst, size, MAP_BYTES + 1)
-    get_to, get_from = address_getter(machine, to), address_getter(machine, source)
+    get_to, get_from = addresses(inst, machine, to), addresses(inst, machine, source)
 
     def step(sel: Selection) -> None:
         threads = threads_of(sel)

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import IllegalInstruction, Misaligned
-from .loadstore import address_getter
 from .memory import HOST, index, read_bytes, threads_of
+from .operands import address_of, elements_of
 from .pending import Operation
-from .ptx import Address, Group, Operand, Vector
+from .ptx import Group, Operand
+from .reductions import DTYPES, OPERATIONS, update
 from .registry import Selection, Step, opcode, unsupported
 from .tensormap import SWIZZLE_BYTES, TensorMap, decode
 
@@ -74,21 +75,19 @@ class TensorOperand:
     """[tensorMap, {coordinates}] of an instruction."""
 
     def __init__(self, inst: Instruction, machine: Machine, operand: Operand) -> None:
-        if not isinstance(operand, Group) or not isinstance(operand.items[0], Address):
+        if not isinstance(operand, Group):
             raise unsupported(inst, "the tensor must be [map, {coordinates}]")
         self.machine = machine
-        self.address = address_getter(machine, operand.items[0])
-        vector = operand.items[1]
-        items = vector.items if isinstance(vector, Vector) else (vector,)
-        self.coordinates = [machine.source(item, np.int32) for item in items]
+        self.address = address_of(inst, machine, operand.items[0])
+        self.coordinates = [machine.source(item, np.int32) for item in elements_of(operand.items[1])]
         self.rank = int(next(p for p in inst.parts if p in ("1d", "2d", "3d", "4d", "5d"))[0])
 
     def at(self, thread: int) -> tuple[TensorMap, list[int]]:
         one = np.array([thread])
-        address = self.address(one)
-        if int(address[0]) % 64:
-            raise Misaligned(f"the tensor map lies at {int(address[0]):#x}; it must be 64-byte aligned", threads=one)
-        host = int(self.machine.generic.locate(address, 64, one, False)[0])
+        address = self.address(thread)
+        if address % 64:
+            raise Misaligned(f"the tensor map lies at {address:#x}; it must be 64-byte aligned", threads=one)
+        host = int(self.machine.generic.locate(np.array([address]), 64, one, False)[0])
         tensor = _decode_cached(read_bytes(host, 128))
         if tensor.rank != self.rank:
             raise IllegalInstruction(
@@ -154,8 +153,8 @@ def decode_tensor_copy(inst: Instruction, machine: Machine) -> Step:
 )
 def decode_tensor_reduce(inst: Instruction, machine: Machine) -> Step:
     """Combine one box of shared memory into a tensor."""
-    _check_words(inst, tuple(REDUCTIONS))
-    operation = next((p for p in inst.parts if p in REDUCTIONS), None)
+    _check_words(inst, OPERATIONS)
+    operation = next((p for p in inst.parts if p in OPERATIONS), None)
     if operation is None:
         raise unsupported(inst, "no reduction named")
     return _decode_store(inst, machine, operation)
@@ -168,20 +167,15 @@ def decode_bulk_prefetch(inst: Instruction, machine: Machine) -> Step:
 
 
 def _decode_load(inst: Instruction, machine: Machine) -> Step:
-    destination = inst.operands[0]
-    if not isinstance(destination, Address) or not isinstance(inst.operands[2], Address):
-        raise unsupported(inst, "the destination and the mbarrier must be [address]")
-    shared = address_getter(machine, destination)
-    barrier = address_getter(machine, inst.operands[2])
+    shared, barrier = (address_of(inst, machine, inst.operands[i]) for i in (0, 2))
     tensor = TensorOperand(inst, machine, inst.operands[1])
     mask = machine.source(inst.operands[3], np.uint16) if "multicast::cluster" in inst.parts else None
 
     def step(sel: Selection) -> None:
         for thread in threads_of(sel).tolist():
-            one = np.array([thread])
             which, coordinates = tensor.at(thread)
             ctas = None if mask is None else int(mask[thread])
-            _issue_load(machine, inst, thread, which, coordinates, int(shared(one)[0]), int(barrier(one)[0]), ctas)
+            _issue_load(machine, inst, thread, which, coordinates, shared(thread), barrier(thread), ctas)
 
     return step
 
@@ -264,16 +258,13 @@ def cluster_ranks(machine: Machine, thread: int, mask: int | None) -> list[int |
 
 
 def _decode_store(inst: Instruction, machine: Machine, reduction: str | None) -> Step:
-    source = inst.operands[1]
-    if not isinstance(source, Address):
-        raise unsupported(inst, "the source must be [address]")
-    shared = address_getter(machine, source)
+    shared = address_of(inst, machine, inst.operands[1])
     tensor = TensorOperand(inst, machine, inst.operands[0])
 
     def step(sel: Selection) -> None:
         for thread in threads_of(sel).tolist():
             which, coordinates = tensor.at(thread)
-            _issue_store(machine, inst, thread, which, coordinates, int(shared(np.array([thread]))[0]), reduction)
+            _issue_store(machine, inst, thread, which, coordinates, shared(thread), reduction)
 
     return step
 
@@ -310,40 +301,11 @@ def _issue_store(
     machine.pending.issue(operation)
 
 
-REDUCTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "add": lambda a, b: a + b,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "inc": lambda a, b: np.where(a >= b, 0, a + 1),
-    "dec": lambda a, b: np.where((a == 0) | (a > b), b, a - 1),
-}
-_OF_FLOATS = {"min": np.fmin, "max": np.fmax}  # a NaN loses against a number (section 9.7.13.5)
-NUMPY: dict[str, type] = {
-    "u8": np.uint8, "u16": np.uint16, "b32": np.uint32, "b64": np.uint64, "u32": np.uint32, "s32": np.int32,
-    "u64": np.uint64, "s64": np.int64, "f16": np.float16, "f32": np.float32, "f32.ftz": np.float32,
-    "tf32": np.float32, "tf32.ftz": np.float32, "f64": np.float64,
-}  # fmt: skip
-
-
 def combine(reduction: str | None, element: str, where: np.ndarray, unit: np.ndarray, values: np.ndarray) -> None:
     """Write values to memory, or combine them with what is there."""
     if reduction is None:
         unit[where] = values
         return
-    function = _OF_FLOATS.get(reduction, REDUCTIONS[reduction]) if "f" in element else REDUCTIONS[reduction]
-    if element == "bf16":
-        wide = [(v.astype(np.uint32) << 16).view(np.float32) for v in (unit[where], values)]
-        unit[where] = bf16_bits(function(*wide))
-        return
-    kind = NUMPY[element]
-    unit[where] = function(unit[where].view(kind), values.view(kind)).astype(kind).view(unit.dtype)
-
-
-def bf16_bits(values: np.ndarray) -> np.ndarray:
-    """float32 values rounded to nearest even bfloat16, as bits."""
-    bits = values.astype(np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
-    return np.where(np.isnan(values), 0x7FFF, rounded).astype(np.uint16)
+    kind = element.replace("tf32", "f32").removesuffix(".ftz")
+    memory: np.ndarray = unit.view(DTYPES[kind])
+    memory[where] = update(reduction, kind)(memory[where], values.view(DTYPES[kind]))

@@ -16,7 +16,7 @@ import numpy as np
 
 from .errors import IllegalInstruction, InFlight, MissingFence
 from .memory import HOST, SHARED_BASE, index, threads_of
-from .numeric import FORMATS, add_rounded, to_float64
+from .numeric import NBYTES, add_rounded, to_float64
 from .pending import Operation
 from .ptx import Immediate, Operand, Register, Vector
 from .registry import Selection, Step, opcode, unsupported
@@ -100,10 +100,8 @@ class Wgmma:
         self.rows: dict[str, int] = {}  # register -> row of the two tables below
         for inst in machine.kernel.body:
             if inst.opcode.startswith("wgmma.mma_async"):
-                for operand in inst.operands[:2]:
-                    for register in operand.items if isinstance(operand, Vector) else ():
-                        if isinstance(register, Register):
-                            self.rows.setdefault(register.name, len(self.rows))
+                for register in _registers(*inst.operands[:2]):
+                    self.rows.setdefault(register.name, len(self.rows))
         self.busy = np.zeros((len(self.rows), machine.T), np.uint16)  # WGMMAs in flight that own the register
         # since wgmma.fence: 0, or 1 + the instruction that wrote the register, or -1 before the first fence
         self.touched = np.full((len(self.rows), machine.T), NEVER, np.int32)
@@ -269,7 +267,7 @@ class Shape:
         n, k = (int(x) for x in found.groups()) if found else (0, 0)
         integer = a in ("s8", "u8")
         legal_n = n % 8 == 0 and 8 <= n <= 256 and (not integer or n in (8, 24) or n % 16 == 0)
-        if (a, b) not in LEGAL or k != 32 // FORMATS[a].nbytes or not legal_n or d not in LEGAL[a, b]:
+        if (a, b) not in LEGAL or k != 32 // NBYTES[a] or not legal_n or d not in LEGAL[a, b]:
             raise unsupported(inst, "not a legal shape and type combination")
         saturate = "satfinite" in inst.parts
         if len(words) > 4 or (saturate and not integer):
@@ -323,7 +321,7 @@ def _flags(
 ) -> tuple[int, int, tuple[int, int]]:
     """Factors of A and B (1 or -1, none for integers) and which of them is MN-major (16-bit types only)."""
     values = [int(f.value) for f in flags if isinstance(f, Immediate)]
-    majors = (1 if a_in_registers else 2) if FORMATS[shape.a].nbytes == 2 else 0
+    majors = (1 if a_in_registers else 2) if NBYTES[shape.a] == 2 else 0
     if len(values) != len(flags) or len(values) != (0 if shape.d == "s32" else 2 + majors):
         raise unsupported(inst, "scale and transpose flags must be the constants that its types have")
     negate, major = values[:2] or [1, 1], values[2:]
@@ -335,6 +333,7 @@ def _flags(
 
 
 def _registers(*operands: Operand) -> list[Register]:
+    """The registers of D, and of A where it is a vector and not a descriptor."""
     return [r for o in operands if isinstance(o, Vector) for r in o.items if isinstance(r, Register)]
 
 
@@ -354,7 +353,7 @@ class _SharedOperand:
     spans: tuple[tuple[int, int], ...]
 
     def read(self) -> np.ndarray:
-        nbytes = FORMATS[self.format].nbytes
+        nbytes = NBYTES[self.format]
         raw = HOST[nbytes][index(self.host, nbytes)]
         return to_float64(raw, self.format)
 
@@ -366,7 +365,7 @@ def _shared_operand(
     """Where the operand lies; checks that it is there and visible to the async proxy."""
     descriptor = Descriptor.decode(bits)
     kind = (shape.a, shape.b)[which]
-    nbytes = FORMATS[kind].nbytes
+    nbytes = NBYTES[kind]
     rows = (64, shape.n)[which]
     offsets = operand_offsets(
         rows, shape.k, nbytes, bool(transpose[which]), descriptor.swizzle, descriptor.leading, descriptor.stride
@@ -397,7 +396,7 @@ def _spans(chunks: np.ndarray) -> tuple[tuple[int, int], ...]:
 
 
 def _a_from_registers(machine: Machine, rows: np.ndarray, threads: np.ndarray, shape: Shape) -> np.ndarray:
-    nbytes = FORMATS[shape.a].nbytes
+    nbytes = NBYTES[shape.a]
     raw = machine.bank[rows[:, None], threads]  # (registers, threads) of 32 bits
     per_register = 4 // nbytes
     unit = {1: np.uint8, 2: np.uint16, 4: np.uint32}[nbytes]
