@@ -110,10 +110,14 @@ class Case:
             "stmatrix": f"{name} [%r6], {rows};",
         }[self.operation]
 
+    def arguments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The offsets of the lanes, the global memory and the output."""
+        table = np.array([OFF if offset is None else offset for offset in self.offsets], np.uint32)
+        return aligned(table), aligned(np.zeros(GLOBAL_BYTES, np.uint8)), aligned(np.zeros(32, np.uint32))
+
     def launch(self) -> None:
         """Run it where the harness runs PTX."""
-        table = np.array([OFF if offset is None else offset for offset in self.offsets], np.uint32)
-        run(self.text, aligned(table), aligned(np.zeros(GLOBAL_BYTES, np.uint8)), aligned(np.zeros(32, np.uint32)))
+        run(self.text, *self.arguments())
 
 
 def aligned(array: np.ndarray) -> np.ndarray:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -11,6 +13,21 @@ from cutetut.emulator import ptx, scheduler
 from cutetut.emulator.memory import GlobalMemory
 
 Dim = tuple[int, int, int]
+
+
+@runtime_checkable
+class OfAddress(Protocol):
+    """An argument that depends on where an array of the same launch lies: a tensor map holds its tensor's address."""
+
+    @property
+    def array(self) -> np.ndarray:
+        """One of the other arguments."""
+
+    def at(self, address: int, encode: Callable[[dict[str, Any]], str] | None) -> np.ndarray:
+        """The bytes whose address the kernel is given; `encode` asks the CUDA driver for a map, None without one."""
+
+
+Argument = np.ndarray | bytes | OfAddress
 HEADER = ".version 8.8\n.target sm_90a\n.address_size 64\n"
 
 
@@ -31,7 +48,7 @@ def on_gpu() -> bool:
 
 def run(
     text: str,
-    *arrays: np.ndarray | bytes,
+    *arguments: Argument,
     grid: Dim = (1, 1, 1),
     block: Dim = (32, 1, 1),
     cluster: Dim = (1, 1, 1),
@@ -40,32 +57,27 @@ def run(
 ) -> str:
     """Launch the only kernel of a PTX text with the addresses of arrays as parameters; returns what it printed.
 
-    A bytes argument is the raw value of a parameter.  On a GPU the arrays are copied there and back.
+    A bytes argument is the raw value of a parameter.  On a GPU the arrays are copied there and back, and `budget`
+    (instructions per warp) has no meaning.
     """
+    shape: dict[str, Any] = {"grid": grid, "block": block, "cluster": cluster, "dynamic_smem": dynamic_smem}
     if on_gpu():
         from tests.emulator import hardware  # needs the CUDA driver
 
-        return hardware.run_on_gpu(
-            text, *arrays, grid=grid, block=block, cluster=cluster, dynamic_smem=dynamic_smem, budget=budget
-        )
+        return hardware.run_on_gpu(text, *arguments, **shape)
     module = ptx.parse(text)
     memory = GlobalMemory()
-    for i, array in enumerate(arrays):
-        if isinstance(array, np.ndarray):
-            memory.add(array.ctypes.data, array.nbytes, f"p{i}")
+    params, kept = [], []
+    for i, argument in enumerate(arguments):
+        if isinstance(argument, bytes):
+            params.append(argument)
+            continue
+        array = argument.at(argument.array.ctypes.data, None) if isinstance(argument, OfAddress) else argument
+        kept.append(array)
+        memory.add(array.ctypes.data, array.nbytes, f"p{i}")
+        params.append(int(array.ctypes.data).to_bytes(8, "little"))
     out = io.StringIO()
-    scheduler.launch(
-        module,
-        next(iter(module.kernels)),
-        grid=grid,
-        block=block,
-        cluster=cluster,
-        dynamic_smem=dynamic_smem,
-        params=[a if isinstance(a, bytes) else int(a.ctypes.data).to_bytes(8, "little") for a in arrays],
-        memory=memory,
-        out=out,
-        budget=budget,
-    )
+    scheduler.launch(module, next(iter(module.kernels)), params=params, memory=memory, out=out, budget=budget, **shape)
     return out.getvalue()
 
 

@@ -1,58 +1,103 @@
-"""What the TMA of a Hopper GPU does where the PTX ISA is silent: `python -m tests.emulator.probe_tma` prints it.
+"""What the TMA of a Hopper GPU does where the PTX ISA is silent: `python -m tests.emulator.probe_tma FILE.json`.
 
-For interleaved maps the ISA names the layouts (NC/8HWC8, NC/16HWC16) and gives no formula.  The tensor here
-holds its own 16-bit element numbers, so what arrives in shared memory says where it came from.
+Every load of every case below is written down: the driver's verdict on the map, whether the announced bytes came, and
+what lies in shared memory after it. The tensor holds the numbers 1, 2, 3 ... in 16 bits, so what arrives says where
+it came from; 0 is out of bounds and 0xEEEE was never written.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tests.emulator import hardware
-from tests.emulator.tensors import Map, aligned
-from tests.emulator.test_tensormap import encode
+from tests.emulator.hardware import GpuFault, encode, run_on_gpu
+from tests.emulator.tensors import Map
 from tests.emulator.test_tma import BOX_AT, load_text
 
+NUMBERS = np.arange(1, 60001, dtype=np.uint16)  # all below 0xEEEE
+ORIGIN = (0, 0, 0, 0, 0)
 
-def arrive(tensor: Map, coordinates: tuple[int, ...], data: np.ndarray, nbytes: int) -> tuple[np.ndarray, bool]:
-    """Shared memory as 16-bit numbers after a load that should bring nbytes, and whether that many came."""
-    size = -(-max(nbytes, 1024) // 128) * 128
+
+def arrive(tensor: Map, coordinates: tuple[int, ...], nbytes: int, offset: int = 0) -> dict[str, Any]:
+    """A load that should bring nbytes to an offset: what arrived, and whether that many bytes were counted."""
+    size = -(-max(offset + nbytes, 1024) // 128) * 128
     out, arrived = np.zeros(size, np.uint8), np.zeros(1, np.uint32)
-    image = aligned(np.frombuffer(bytes.fromhex(encode(tensor.case())), np.uint8))
-    hardware.run_on_gpu(load_text(tensor, 0, nbytes, size // 4), image, data, np.array(coordinates, np.int32), out,
-                        arrived, dynamic_smem=BOX_AT + size)  # fmt: skip
-    return out.view(np.uint16), bool(arrived[0])
+    text = load_text(tensor, offset, nbytes, size // 4)
+    found = {"case": tensor.case(), "at": coordinates, "nbytes": nbytes, "offset": offset}
+    try:
+        run_on_gpu(text, tensor.over(NUMBERS), NUMBERS, np.array(coordinates, np.int32), out, arrived,
+                   dynamic_smem=BOX_AT + size)  # fmt: skip
+    except GpuFault as fault:
+        return {**found, "fault": str(fault)}
+    return {**found, "came": bool(arrived[0]), "shared": out.tobytes().hex()}
 
 
-def interleaved() -> None:
-    """Boxes of an interleaved map, each with the driver's verdict, byte count and the elements that arrived."""
-    data = np.arange(1 << 15, dtype=np.uint16)
-    for mode, boxes in ((1, [(8, 4, 2), (4, 4, 2), (16, 4, 2), (1, 4, 2)]), (2, [(16, 4, 2), (8, 4, 2), (32, 4, 2)])):
-        for box, strides in itertools.product(boxes, [(64, 1024), (512, 4096), (32, 512)]):
-            tensor = Map("u16", (32, 8, 4), strides, box, interleave=mode, swizzle=1 if mode == 2 else 0)
-            image = encode(tensor.case())
-            if image.startswith("CUDA_ERROR"):
-                print(f"interleave {mode} box {box} strides {strides}: {image}")
-                continue
-            nbytes = int.from_bytes(bytes.fromhex(image)[64:72], "little")
-            for coordinates in ((0, 0, 0), (1, 0, 0), (8, 0, 0), (0, 1, 0), (0, 0, 1), (-1, 0, 0)):
-                values, complete = arrive(tensor, coordinates, data, nbytes)
-                shown = values[: nbytes // 2].reshape(-1, 8)[:, [0, 1, 7]].tolist()
-                what = "came" if complete else "DID NOT COME"
-                print(f"interleave {mode} box {box} strides {strides} at {coordinates}: {nbytes} bytes {what}")
-                print(f"    first, second and last of every 16 bytes: {shown}")
+def loads(tensor: Map, moves: Iterator[tuple[int, ...]] | list[tuple[int, ...]], offset: int = 0) -> Iterator[Any]:
+    """Loads at several coordinates, or the driver's refusal; the byte count is what the driver notes in the map."""
+    image = encode(tensor.case())
+    if image.startswith("CUDA_ERROR"):
+        yield {"case": tensor.case(), "refused": image}
+        return
+    nbytes = int.from_bytes(bytes.fromhex(image)[64:72], "little")
+    for at in moves:
+        yield arrive(tensor, at[: tensor.rank], nbytes, offset)
 
 
-def nan_bits() -> None:
+def interleaved() -> Iterator[dict[str, Any]]:
+    """Layouts NC/8HWC8 (16 bytes) and NC/16HWC16 (32 bytes), for which the ISA gives names and no formula."""
+    units = [tuple(int(d == k) * far for d in range(5)) for k in range(5) for far in (1, -1, 3)]
+    moves = [ORIGIN, *units, (8, 0, 0, 0, 0), (9, 2, 1, 0, 0), (16, 0, 0, 0, 0), (31, 7, 3, 0, 0)]
+    for mode, slices in ((1, 16), (2, 32)):
+        for element, size in (("u16", 2), ("u8", 1), ("u32", 4)):
+            n = slices // size
+            for inner in (n, n // 2, 2 * n, 1):
+                plain = Map(element, (4 * n, 6, 5), (3 * slices, 24 * slices), (inner, 3, 2), interleave=mode)
+                yield from loads(plain, moves, 0)
+                if mode == 2:
+                    yield from loads(Map(**{**plain.__dict__, "swizzle": 1}), moves)
+        n = slices // 2
+        for rank in (4, 5):
+            strides = tuple(slices * s for s in (1, 7, 50, 170)[: rank - 1])
+            yield from loads(Map("u16", (3 * n, 6, 5, 3, 2)[:rank], strides, (n, 3, 2, 2, 2)[:rank], interleave=mode,
+                                 swizzle=mode - 1), moves)  # fmt: skip
+        steps = Map("u16", (4 * n, 6, 5), (3 * slices, 24 * slices), (n, 4, 4), (1, 2, 3), mode, swizzle=mode - 1)
+        yield from loads(steps, moves)
+        yield from loads(Map(**{**steps.__dict__, "element_strides": (2, 1, 1)}), moves)
+
+
+def rounding() -> Iterator[dict[str, Any]]:
+    """How many elements a box has whose element stride does not divide it; the announced bytes are the floor."""
+    for box, step in itertools.product((3, 7, 10, 32), (2, 4, 5, 8)):
+        yield from loads(Map("u16", (40, 64), (80,), (16, box), (1, step)), [(4, 3), (0, 60)])
+
+
+def alignment() -> Iterator[dict[str, Any]]:
+    """Boxes off the 128-byte boundary, with each swizzle."""
+    for mode in (0, 1, 2, 3):
+        for offset in (16, 32, 64, 128, 256, 512):
+            yield from loads(Map("u16", (256, 24), (512,), (8 << mode, 8), swizzle=mode), [(16, 2)], offset)
+
+
+def nan_bits() -> Iterator[dict[str, Any]]:
     """The pattern that fills what is out of bounds."""
-    for element, size in (("f16", 2), ("bf16", 2), ("f32", 4), ("tf32", 4), ("f64", 8)):
-        tensor = Map(element, (64 // size,), (), (64 // size,), nan=1)
-        values, _ = arrive(tensor, (1 << 20,), np.zeros(64, np.uint8), 64)
-        print(f"NaN fill of {element}: {values[:4].tobytes()[:size][::-1].hex()}")
+    for element, size in (("f16", 2), ("bf16", 2), ("f32", 4), ("tf32", 4), ("f32.ftz", 4), ("tf32.ftz", 4),
+                          ("f64", 8), ("u16", 2), ("s32", 4)):  # fmt: skip
+        yield from loads(Map(element, (64 // size,), (), (64 // size,), nan=1), [(1 << 20,), (-1,)])
+
+
+def main(path: str) -> None:
+    found = {probe.__name__: list(probe()) for probe in (nan_bits, rounding, alignment, interleaved)}
+    Path(path).write_text(json.dumps(found))
+    for name, rows in found.items():
+        counts = [sum(key in row for row in rows) for key in ("refused", "fault", "came")]
+        print(f"{name}: {len(rows)} asked, refused {counts[0]}, faults {counts[1]}, ran {counts[2]}")
 
 
 if __name__ == "__main__":
-    nan_bits()
-    interleaved()
+    main(sys.argv[1])

@@ -6,18 +6,19 @@ On a GPU the driver packs the map; elsewhere `pack` does, which is tested agains
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tests.emulator.harness import on_gpu
-from tests.emulator.test_tensormap import NBYTES, encode
-
+TYPES = {name: code for code, name in enumerate(
+    ["u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32.ftz", "tf32", "tf32.ftz"]
+)}  # fmt: skip
+NBYTES = dict(zip(TYPES, (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4), strict=True))
 CODES = {"u8": 0, "u16": 1, "u32": 2, "s32": 3, "u64": 4, "s64": 5, "f16": 6, "f32": 7, "f32.ftz": 8, "f64": 9,
          "bf16": 10, "tf32": 7, "tf32.ftz": 8}  # fmt: skip
-SOMEWHERE = 0x7F0000000000  # an address to pack; kernels put the real one in
+SOMEWHERE = 0x7F0000000000  # an address to pack where nothing is copied
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,25 @@ class Map:
             "interleave": self.interleave, "swizzle": self.swizzle, "l2": self.l2, "nan": self.nan,
         }  # fmt: skip
 
-    def image(self) -> np.ndarray:
+    def over(self, data: np.ndarray) -> MapOver:
+        """An argument for harness.run: the map of the tensor that lies in `data`."""
+        return MapOver(self, data)
+
+
+@dataclass(frozen=True)
+class MapOver:
+    """A tensor map that a kernel gets the address of; its tensor begins where `array` lies in this launch."""
+
+    tensor: Map
+    array: np.ndarray
+
+    def at(self, address: int, encode: Callable[[dict[str, Any]], str] | None) -> np.ndarray:
         """The 128 bytes, at an address that a tensor map may have."""
-        raw = bytes.fromhex(encode(self.case())) if on_gpu() else pack(self.case())
-        return aligned(np.frombuffer(raw, np.uint8))
+        case = self.tensor.case(address)
+        image = pack(case).hex() if encode is None else encode(case)
+        if image.startswith("CUDA_ERROR"):
+            raise RuntimeError(f"cuTensorMapEncodeTiled: {image} for {case}")
+        return aligned(np.frombuffer(bytes.fromhex(image), np.uint8))
 
 
 def pack(case: dict[str, Any]) -> bytes:

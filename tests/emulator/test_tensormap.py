@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 
 from cutetut.emulator import tensormap
+from tests.emulator.hardware import encode
+from tests.emulator.tensors import NBYTES, TYPES
 
 RECORDED = Path(__file__).parent / "data" / "tensormaps.json"
-TYPES = {name: code for code, name in enumerate(
-    ["u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32.ftz", "tf32", "tf32.ftz"]
-)}  # fmt: skip
-NBYTES = dict(zip(TYPES, (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4), strict=True))
 STRIDES = [1 << 12, 1 << 37, 3 << 36, (1 << 39) + 48]
 BASE: dict[str, Any] = {
     "type": "f16", "address": 0x7F0000001000, "sizes": [512, 256], "strides": [1024], "box": [64, 32],
@@ -48,26 +46,6 @@ def cases() -> list[dict[str, Any]]:
     found += [{**BASE, "interleave": 2, "sizes": [512, 64, 16], "strides": [1024, 1 << 16], "box": [16, 8, 8],
                "element_strides": [1, 1, 1], "swizzle": 1}]  # fmt: skip
     return found
-
-
-def encode(case: dict[str, Any]) -> str:
-    """Ask the driver; returns the image in hex, or the name of its error."""
-    from cuda.bindings import driver as cu
-
-    from tests.emulator import hardware
-
-    hardware.context()
-    kinds = list(cu.CUtensorMapDataType)
-    status, image = cu.cuTensorMapEncodeTiled(
-        kinds[TYPES[case["type"]]], len(case["sizes"]), case["address"], [cu.cuuint64_t(s) for s in case["sizes"]],
-        [cu.cuuint64_t(s) for s in case["strides"]], [cu.cuuint32_t(b) for b in case["box"]],
-        [cu.cuuint32_t(e) for e in case["element_strides"]], cu.CUtensorMapInterleave(case["interleave"]),
-        cu.CUtensorMapSwizzle(case["swizzle"]), cu.CUtensorMapL2promotion(case["l2"]),
-        cu.CUtensorMapFloatOOBfill(case["nan"]),
-    )  # fmt: skip
-    if status != cu.CUresult.CUDA_SUCCESS:
-        return str(status.name)
-    return b"".join(int(word).to_bytes(8, "little") for word in image.opaque).hex()
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,12 @@ import pytest
 
 from cutetut.emulator.errors import IllegalInstruction, Misaligned, UnknownInstruction
 from tests.emulator.harness import kernel, run
-from tests.emulator.tensors import Map, aligned, loaded, pack, random_tensor, stored
-from tests.emulator.test_tensormap import NBYTES, RECORDED, TYPES
+from tests.emulator.tensors import NBYTES, TYPES, Map, aligned, loaded, pack, random_tensor, stored
+from tests.emulator.test_tensormap import RECORDED
 
 SMEM = ".extern .shared .align 1024 .b8 dyn[];"
 BOX_AT = 1024  # where boxes begin; the barrier lies in front
-MAP = """ld.param.b64 %rd0, [p0]; ld.param.b64 %rd1, [p1];
-tensormap.replace.tile.global_address.global.b1024.b64 [%rd0], %rd1;
-fence.proxy.tensormap::generic.release.gpu; fence.proxy.tensormap::generic.acquire.gpu [%rd0], 128;"""
+MAP = "ld.param.b64 %rd0, [p0];"
 
 
 def coordinates_in(rank: int, first: int = 40) -> tuple[str, str]:
@@ -69,7 +67,7 @@ def load(
     size = -(-(offset + tensor.box_bytes) // 128) * 128
     out, arrived = np.zeros(size, np.uint8), np.zeros(1, np.uint32)
     text = load_text(tensor, offset, tensor.box_bytes, size // 4, **more)
-    run(text, tensor.image(), data, np.array(coordinates, np.int32), out, arrived, dynamic_smem=BOX_AT + size)
+    run(text, tensor.over(data), data, np.array(coordinates, np.int32), out, arrived, dynamic_smem=BOX_AT + size)
     assert arrived[0] == 1, "the barrier's phase did not complete: another number of bytes arrived"
     return out
 
@@ -212,7 +210,7 @@ def test_prefetching_a_box_changes_nothing(rng: np.random.Generator) -> None:
     before = data.copy()
     read, operand = coordinates_in(2)
     text = f"{MAP} {read} prefetch.tensormap [%rd0]; cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%rd0, {operand}];"
-    run(kernel(text, 3), tensor.image(), data, np.array((16, -2), np.int32), block=(1, 1, 1))
+    run(kernel(text, 3), tensor.over(data), data, np.array((16, -2), np.int32), block=(1, 1, 1))
     np.testing.assert_array_equal(data, before)
 
 
@@ -242,7 +240,8 @@ def store(
     name = f"cp.reduce.async.bulk.tensor.{tensor.rank}d.global.shared::cta.{operation}.tile.bulk_group"
     if not operation:
         name = f"cp.async.bulk.tensor.{tensor.rank}d.global.shared::cta.tile.bulk_group"
-    run(store_text(tensor, name, offset, len(image) // 4), tensor.image(), data, np.array(coordinates, np.int32), image,
+    text = store_text(tensor, name, offset, len(image) // 4)
+    run(text, tensor.over(data), data, np.array(coordinates, np.int32), image,
         dynamic_smem=len(image))  # fmt: skip
 
 
@@ -348,7 +347,7 @@ def test_multicast_reaches_the_same_place_in_every_cta_of_the_mask(
     setp.lt.u32 %p2, %r4, {4 * words}; @%p2 bra DUMP;
     END: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"""
     out = np.full((ctas, tensor.box_bytes), 0xEE, np.uint8)
-    run(kernel(body, 3, header=SMEM), tensor.image(), data, out, grid=(ctas, 1, 1), cluster=(ctas, 1, 1),
+    run(kernel(body, 3, header=SMEM), tensor.over(data), data, out, grid=(ctas, 1, 1), cluster=(ctas, 1, 1),
         dynamic_smem=BOX_AT + tensor.box_bytes)  # fmt: skip
     for rank in range(ctas):
         wanted = loaded(tensor, data, (0, 2), 0) if mask >> rank & 1 else np.full(tensor.box_bytes, 0xEE)
@@ -376,11 +375,9 @@ def changed(change: dict[str, Any], value: int | None) -> bytes:
     case = BASE.case()
     for name, what in change.items():
         if name == "rank":
-            return (
-                bytes(replace(BASE, sizes=BASE.sizes).image()[:8])
-                + bytes([pack(case)[8] & 0x8F | 0x20])
-                + pack(case)[9:64]
-            )
+            image = bytearray(pack(case)[:64])
+            image[8] = image[8] & 0x8F | what - 1 << 4
+            return bytes(image)
         if value is None:
             case[name] = what
         else:
@@ -422,7 +419,8 @@ def test_replacing_a_code(field: str, value: str, change: dict[str, Any], space:
 def test_a_map_changed_in_shared_memory_and_copied_by_a_warp(rng: np.random.Generator) -> None:
     """The way of a grouped GEMM: map to shared memory, tensormap.replace, cp_fenceproxy, acquire, copy."""
     tensor = Map("f16", (64, 8), (128,), (32, 4))
-    data, image = random_tensor(rng, tensor), replace(tensor, sizes=(8, 8), strides=(256,)).image()
+    data = random_tensor(rng, tensor)
+    image = aligned(np.frombuffer(pack(replace(tensor, sizes=(8, 8), strides=(256,)).case()), np.uint8))
     out, arrived, other = np.zeros(256, np.uint8), np.zeros(1, np.uint32), aligned(np.zeros(128, np.uint8))
     body = f"""ld.param.b64 %rd0, [p0]; ld.param.b64 %rd1, [p1]; ld.param.b64 %rd2, [p2];
     mov.u32 %r0, %tid.x; mov.u32 %r1, dyn; mad.lo.u32 %r2, %r0, 4, %r1; setp.ne.u32 %p1, %r0, 0;
@@ -461,7 +459,7 @@ def test_illegal_maps(rng: np.random.Generator, tensor: Map, message: str) -> No
     data = random_tensor(rng, tensor)
     text = load_text(replace(tensor, sizes=(64, 8), strides=(64,), box=tensor.box[:2]), 0, tensor.box_bytes, 32)
     with pytest.raises(IllegalInstruction, match=message):
-        run(text, tensor.image(), data, np.zeros(5, np.int32), np.zeros(128, np.uint8), np.zeros(1, np.uint32),
+        run(text, tensor.over(data), data, np.zeros(5, np.int32), np.zeros(128, np.uint8), np.zeros(1, np.uint32),
             dynamic_smem=BOX_AT + 1024)  # fmt: skip
 
 
