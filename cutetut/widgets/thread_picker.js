@@ -3,7 +3,7 @@
 // Traits of the model: `thread`, `map` and `element` are the selection, both ways; `_maps`, `_colors`,
 // `_width`, `title` and `matrix` are data that Python sends once. Everything else happens here, so the picker
 // also works in a page with no kernel. A "place" is a flat element index, row * cols + col; a "value" is a
-// register index. Python puts tile.js in front of this file: one module, no bundler.
+// register index. Python puts common.js and tile.js in front of this file: one module, no bundler.
 
 // ---------------------------------------------------------------------------------------------- data
 
@@ -17,13 +17,14 @@ async function unpackInts(text) {
   return ints;
 }
 
-async function unpackMap(packed) {
+async function unpackMap(packed, colors) {
   const tables = {};
   for (const key of ["owner", "value", "offset", "coords"]) {
     tables[key] = packed[key] && (await unpackInts(packed[key]));
   }
   const map = { ...packed, ...tables, places: Array.from({ length: packed.threads }, () => []) };
   map.owner.forEach((thread, place) => (map.places[thread][map.value[place]] = place));
+  map.rgb = (place) => colors.subarray(3 * map.owner[place], 3 * map.owner[place] + 3);
   map.leaves = map.coords ? map.coords.length / map.values : 0;
   map.pitch = pitchOf(map);
   return map;
@@ -141,28 +142,24 @@ function arithmetic(map, thread, place, matrix) {
       lines.push([name, `[${list.join(", ")}]${short ? ` = ${short}` : ""}`]);
     }
   }
-  return lines.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]);
+  return definitions(lines);
 }
 
 // ---------------------------------------------------------------------------------------------- view
 
-let views = 0; // radio buttons and labels need names that no other view has
-
 class Picker {
   constructor(model, maps) {
-    Object.assign(this, { model, maps, matrix: model.get("matrix"), id: `tp${++views}` });
+    Object.assign(this, { model, maps, matrix: model.get("matrix"), id: newId() });
     this.last = maps.values().next().value.threads - 1;
     // What is on the screen; `value` is the register that stays selected when the thread or the map changes.
     Object.assign(this, { map: null, thread: 0, place: null, hover: null, value: null });
     this.build();
-    const colors = Uint8Array.from(atob(model.get("_colors")), (c) => c.charCodeAt(0));
-    this.tile = new Tile(this.canvas, colors);
+    this.tile = new Tile(this.canvas);
   }
 
   // ---- the page
 
   build() {
-    const title = this.model.get("title");
     const help = "Click or tap an element. In the tile, arrow keys move by one thread or one row of threads.";
     this.canvas = make("canvas", { class: "tp-tile", tabindex: 0, role: "application",
       "aria-roledescription": "thread picker", "aria-describedby": `${this.id}-keys` });
@@ -176,10 +173,10 @@ class Picker {
         make("thead", {}, this.head), this.body));
     this.sums = make("dl", { class: "tp-sums" });
     this.live = make("div", { class: "tp-hidden", role: "status", "aria-live": "polite" });
-    // JupyterLab takes arrow keys for moving between cells, unless this attribute is set.
-    this.root = make("section", { class: "cutetut-picker", "data-lm-suppress-shortcuts": "true",
-      "aria-label": title || "thread picker" },
-      ...(title ? [make("h4", { class: "tp-title" }, title)] : []), this.mapTabs(), this.threadControls(),
+    this.threads = stepper(`${this.id}-thread`, "thread", this.last, (thread) => this.choose({ thread }));
+    this.tabs = tabs(`${this.id}-map`, "map", [...this.maps.keys()], (map) => this.choose({ map }));
+    this.root = frame("thread picker", this.model.get("title"),
+      this.maps.size > 1 ? this.tabs.root : "", this.threads.root,
       make("div", { class: "tp-main" },
         make("div", { class: "tp-left" }, this.wrap, this.readout,
           make("p", { class: "tp-keys", id: `${this.id}-keys` }, help)),
@@ -187,45 +184,15 @@ class Picker {
       this.sums, this.live);
   }
 
-  mapTabs() {
-    const names = [...this.maps.keys()];
-    this.radios = names.map((value) => make("input", { type: "radio", name: `${this.id}-map`, value,
-      onchange: () => this.choose({ map: value }) }));
-    if (names.length === 1) return "";
-    return make("fieldset", { class: "tp-maps" }, make("legend", {}, "map"),
-      ...this.radios.map((radio) => make("label", {}, radio, make("span", {}, radio.value))));
-  }
-
-  threadControls() {
-    const range = { min: 0, max: this.last, step: 1 };
-    this.number = make("input", { ...range, type: "number", id: `${this.id}-thread`, inputmode: "numeric" });
-    this.slider = make("input", { ...range, type: "range", "aria-label": "thread",
-      oninput: () => this.choose({ thread: this.slider.valueAsNumber }) });
-    this.number.addEventListener("input", () => {
-      const thread = this.number.valueAsNumber;
-      if (Number.isInteger(thread) && thread >= 0 && thread <= this.last) this.choose({ thread });
-    });
-    this.number.addEventListener("blur", () => (this.number.value = this.thread));
-    const button = (label, sign, by) => make("button", { type: "button", "aria-label": label,
-      onclick: () => this.move(by) }, sign);
-    return make("div", { class: "tp-controls" }, make("label", { for: `${this.id}-thread` }, "thread"),
-      button("previous thread", "◀", -1), this.number, button("next thread", "▶", 1), this.slider);
-  }
-
   // ---- the selection
 
   /** Write a selection into the model; its change events bring it to the screen. */
   choose(selection) {
-    for (const [name, value] of Object.entries(selection)) this.model.set(name, value);
-    this.model.save_changes();
+    assign(this.model, selection);
   }
 
   pick(place) {
-    if (place !== null) this.choose({ element: [rowOf(this.map, place), colOf(this.map, place)] });
-  }
-
-  move(by) {
-    this.choose({ thread: Math.min(this.last, Math.max(0, this.model.get("thread") + by)) });
+    this.choose({ element: [rowOf(this.map, place), colOf(this.map, place)] });
   }
 
   /** Read the model's selection. */
@@ -267,15 +234,14 @@ class Picker {
 
   showMap() {
     this.prepare();
-    for (const radio of this.radios) radio.checked = radio.value === this.map.name;
+    this.tabs.show(this.map.name);
     const columns = ["v", this.map.coords && "coordinate", this.map.offset && "offset", "element"];
     this.head.replaceChildren(...columns.filter(Boolean).map((text) => make("th", { scope: "col" }, text)));
   }
 
   showThread() {
     const { map, thread, matrix } = this;
-    if (document.activeElement !== this.number) this.number.value = thread;
-    this.slider.value = thread;
+    this.threads.show(thread);
     this.zoom.replaceChildren(...zoomBlocks(map, thread, matrix));
     this.body.replaceChildren(...tableRows(map, thread, matrix));
     this.zoom.setAttribute("aria-label", `elements of thread ${thread}; the table lists them`);
@@ -285,7 +251,7 @@ class Picker {
   /** Mark the selected and the hovered element in every view. */
   mark(scroll) {
     const { map, thread, place, hover } = this;
-    this.tile.paint(this);
+    this.paint();
     const mine = (p) => (p !== null && map.owner[p] === thread ? map.value[p] : null);
     const [chosen, hovered] = [mine(place), mine(hover)];
     for (const node of this.root.querySelectorAll("[data-value]")) {
@@ -317,6 +283,24 @@ class Picker {
     return `${name} · thread ${map.owner[place]} · value ${map.value[place]}${offset}`;
   }
 
+  /** Draw the selected thread's elements and the selected one, and where the pointer is. */
+  paint() {
+    const { map, tile, thread, place, hover } = this;
+    const mine = map.places[thread].filter((p) => p !== undefined);
+    tile.fresh();
+    tile.dim();
+    tile.fill(mine, tile.theme.accent);
+    if (tile.wide >= LABEL_CELL * tile.dpr) {
+      tile.letters(Math.min(tile.wide / tile.dpr / 2.9, 12));
+      const ink = (owner) => tile.theme[owner === thread ? "on-accent" : "fg"];
+      map.owner.forEach((owner, p) => tile.write(p, [`T${owner}`, `v${map.value[p]}`], ink(owner)));
+    }
+    tile.outline(mine);
+    if (hover !== null) tile.outline(map.places[map.owner[hover]].filter((p) => p !== undefined));
+    if (place !== null) tile.ring(place, 2);
+    if (hover !== null && hover !== place) tile.ring(hover);
+  }
+
   /** Fit the tile to its place. JupyterLab hides its page while it changes the theme: use the last width then. */
   prepare() {
     this.width = this.wrap.clientWidth || this.width || 0;
@@ -326,7 +310,7 @@ class Picker {
   /** Draw the tile again for another size or theme. */
   redraw() {
     this.prepare();
-    this.tile.paint(this);
+    this.paint();
   }
 
   // ---- pointer and keys
@@ -338,11 +322,7 @@ class Picker {
   }
 
   listenToTile() {
-    this.canvas.addEventListener("pointermove", (event) => this.hoverAt(this.tile.at(event), true));
-    for (const gone of ["pointerleave", "pointercancel"]) {
-      this.canvas.addEventListener(gone, () => this.hoverAt(null, false));
-    }
-    this.canvas.addEventListener("click", (event) => this.pick(this.tile.at(event)));
+    pointAt(this.tile, (place) => this.hoverAt(place, place !== null), (place) => this.pick(place));
     this.canvas.addEventListener("keydown", (event) => {
       const width = this.model.get("_width");
       const to = this.thread + { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -width, ArrowDown: width,
@@ -361,7 +341,9 @@ class Picker {
       };
       list.addEventListener("pointerover", (event) => this.hoverAt(place(event), list === this.zoom));
       list.addEventListener("pointerleave", () => this.hoverAt(null, false));
-      list.addEventListener("click", (event) => this.pick(place(event)));
+      list.addEventListener("click", (event) => {
+        if (place(event) !== null) this.pick(place(event));
+      });
     }
     this.body.addEventListener("keydown", (event) => {
       const row = event.target.closest("tr");
@@ -378,22 +360,16 @@ class Picker {
   listen() {
     this.listenToTile();
     this.listenToLists();
-    const size = new ResizeObserver(() => this.redraw());
-    size.observe(this.wrap);
-    const unwatch = watchTheme(() => this.redraw());
-    const handlers = ["thread", "map", "element"].map((name) => [`change:${name}`, () => this.follow(name)]);
-    for (const [event, handler] of handlers) this.model.on(event, handler);
-    return () => {
-      for (const [event, handler] of handlers) this.model.off(event, handler);
-      unwatch();
-      size.disconnect();
-    };
+    const stops = [watchLook(this.wrap, () => this.redraw()),
+      watchModel(this.model, ["thread", "map", "element"], (name) => this.follow(name))];
+    return () => stops.forEach((stop) => stop());
   }
 }
 
 async function render({ model, el }) {
+  const colors = Uint8Array.from(atob(model.get("_colors")), (c) => c.charCodeAt(0));
   const maps = new Map();
-  for (const packed of model.get("_maps")) maps.set(packed.name, await unpackMap(packed));
+  for (const packed of model.get("_maps")) maps.set(packed.name, await unpackMap(packed, colors));
   const picker = new Picker(model, maps);
   el.append(picker.root);
   picker.follow("element");

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import anywidget
 import traitlets
 
 from cutetut import plots
+from cutetut.widgets.base import Picker, source
 from cutetut.widgets.thread_map import MapError, ThreadMap
 
-HERE = Path(__file__).parent
 
-
-class ThreadPicker(anywidget.AnyWidget):
+class ThreadPicker(Picker):
     """Show which thread owns each element of a tile; hover, click, drag the slider or use the arrow keys.
 
     All interaction runs in the browser, so it also works in a published page with no kernel. Where JavaScript
@@ -38,8 +35,8 @@ class ThreadPicker(anywidget.AnyWidget):
         traitlets.TraitError: a thread, map or element that does not exist.
     """
 
-    _esm = "\n".join((HERE / name).read_text(encoding="utf-8") for name in ("tile.js", "thread_picker.js"))
-    _css = HERE / "thread_picker.css"
+    _esm = source("common.js", "tile.js", "thread_picker.js")
+    _css = source("common.css", "thread_picker.css")
 
     title = traitlets.Unicode("").tag(sync=True)
     matrix = traitlets.Unicode("C").tag(sync=True)
@@ -125,20 +122,14 @@ class ThreadPicker(anywidget.AnyWidget):
         shown = f", map '{self.map}'" if len(self._tables) > 1 else ""
         return f"ThreadPicker({threads} threads over {rows}x{cols}{shown}, thread {self.thread})"
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the live view, and a figure of the same state for where JavaScript is missing."""
-        bundle = super()._repr_mimebundle_(**kwargs)
-        assert bundle is not None  # only a widget without a view has none
-        data, metadata = bundle
-        picture = plots.picker_state(
+    def still(self) -> plots.Picture:
+        return plots.picker_state(
             self.table.owner,
             self.thread,
             thread_grid=self._grid,
             matrix=self.matrix,
             title=" - ".join(part for part in (self.title, self.map) if part),
         )
-        data["image/png"] = base64.b64encode(picture.png()).decode("ascii")
-        return data, metadata
 
 
 def _common_grid(tables: Mapping[str, ThreadMap], grid: tuple[int, int] | None) -> tuple[int, int]:

@@ -5,11 +5,9 @@ Every expectation comes from the index loops of `maps.py`; the page is asked onl
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +16,10 @@ import pytest
 from cutetut.widgets import ThreadPicker
 from tests.book_browser import chromium, console_errors
 from tests.widgets import maps
+from tests.widgets.mounting import THEMES, View, is_dark, lab, phone, themed, wants_dark
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
-    from selenium.webdriver.remote.webelement import WebElement
 
 pytestmark = pytest.mark.browser
 
@@ -29,81 +27,24 @@ BLOCK = "(16,4):(4,1)"
 SPREAD = "(16,4):(1,16)"
 
 
-class View:
-    """One mounted picker and how a reader handles it."""
+class Picked(View):
+    """A mounted thread picker; its tile is the canvas."""
 
     def __init__(self, chrome: Chrome, page: Path, **picker: Any) -> None:
-        self.chrome = chrome
         picker = {"maps": maps.scalar_gemm_maps(), "thread_grid": (16, 16), "title": "Who owns C", **picker}
-        page.write_text(maps.page(ThreadPicker(**picker)), encoding="utf-8")
-        chrome.get(page.as_uri())
-        self.wait(lambda: self.js("return window.ready === true || window.errors.length > 0"))
+        super().__init__(chrome, page, ThreadPicker(**picker))
         self.wait(lambda: self.js("return document.querySelector('.tp-readout').textContent !== ''"))
 
-    def js(self, script: str, *arguments: Any) -> Any:
-        return self.chrome.execute_script(script, *arguments)
-
-    def wait(self, condition: Callable[[], Any], seconds: float = 20.0) -> Any:
-        """Return what `condition` returns as soon as it is true."""
-        limit = time.monotonic() + seconds
-        while not (result := condition()):
-            assert time.monotonic() < limit, f"not seen in {seconds} s; page errors: {self.js('return window.errors')}"
-            time.sleep(0.02)
-        return result
-
-    def one(self, css: str) -> WebElement:
-        return self.chrome.find_element("css selector", css)
-
-    def text(self, css: str) -> str:
-        return str(self.js("return document.querySelector(arguments[0]).textContent", css))
-
-    def shows(self, css: str, text: str) -> bool:
-        return text in self.text(css)
-
-    def trait(self, name: str) -> Any:
-        return self.js("return window.model.get(arguments[0])", name)
-
-    def assign(self, name: str, value: Any) -> None:
-        """Set a trait as Python does."""
-        self.js("window.model.set(arguments[0], arguments[1])", name, value)
-
-    def at(self, row: int, col: int) -> tuple[int, int]:
-        """Viewport coordinates of an element, from the canvas and the axis labels' margins."""
-        x, y = self.js(
-            """const canvas = document.querySelector('canvas'); canvas.scrollIntoView({block: 'center'});
-            const [row, col, rows, cols] = arguments, box = canvas.getBoundingClientRect();
-            const [left, top, right, bottom] = [34, 20, 12, 4];
-            return [box.left + left + (col + 0.5) * (box.width - left - right) / cols,
-                    box.top + top + (row + 0.5) * (box.height - top - bottom) / rows];""",
-            row,
-            col,
-            *self.shape,
-        )
-        return round(x), round(y)
-
     @property
-    def shape(self) -> list[int]:
-        shape: list[int] = self.js(
+    def shape(self) -> tuple[int, int]:
+        rows, cols = self.js(
             "const m = model.get('_maps').find((m) => m.name === model.get('map'));return [m.rows, m.cols]"
         )
-        return shape
+        return rows, cols
 
     def point(self, row: int, col: int, *, click: bool = False, kind: str = "mouse") -> None:
         """Move a pointer to an element; click or tap there."""
-        from selenium.webdriver import ActionChains
-        from selenium.webdriver.common.actions.action_builder import ActionBuilder
-        from selenium.webdriver.common.actions.pointer_input import PointerInput
-
-        x, y = self.at(row, col)
-        actions = ActionChains(self.chrome)
-        actions.w3c_actions = ActionBuilder(self.chrome, mouse=PointerInput(kind, kind))
-        pointer = actions.w3c_actions.pointer_action.move_to_location(x, y)
-        if click:
-            pointer.pointer_down().pointer_up()
-        actions.perform()
-
-    def keys(self, css: str, *keys: str) -> None:
-        self.one(css).send_keys(*keys)
+        self.point_at(*self.at((row, col), self.shape), click=click, kind=kind)
 
     def accented(self) -> set[tuple[int, int]]:
         """The elements whose centre the canvas paints in the accent colour."""
@@ -128,9 +69,6 @@ class View:
         )
         return {(row, col) for row, col in places}
 
-    def listed(self, css: str) -> list[str]:
-        return list(self.js("return [...document.querySelectorAll(arguments[0])].map((n) => n.textContent)", css))
-
 
 @pytest.fixture(scope="module")
 def chrome() -> Iterator[Chrome]:
@@ -144,8 +82,8 @@ def page(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def view(chrome: Chrome, page: Path) -> Iterator[View]:
-    view = View(chrome, page)
+def view(chrome: Chrome, page: Path) -> Iterator[Picked]:
+    view = Picked(chrome, page)
     yield view
     assert view.js("return window.errors") == []
     assert console_errors(chrome) == []
@@ -166,8 +104,8 @@ def owned(thread: int, permutation: str = BLOCK) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("permutation", maps.PERMUTATIONS)
-def test_every_view_shows_the_thread_of_every_map(view: View, permutation: str) -> None:
-    label = next(n for n in view.chrome.find_elements("css selector", ".tp-maps label") if n.text == permutation)
+def test_every_view_shows_the_thread_of_every_map(view: Picked, permutation: str) -> None:
+    label = next(n for n in view.chrome.find_elements("css selector", ".tp-tabs label") if n.text == permutation)
     label.click()
     view.assign("thread", 35)
     view.wait(lambda: view.listed("tbody td:last-child") == elements(35, permutation))
@@ -177,7 +115,7 @@ def test_every_view_shows_the_thread_of_every_map(view: View, permutation: str) 
     assert view.listed("tbody td:first-child") == [str(v) for v in range(64)]
 
 
-def test_a_thread_owns_four_labelled_four_by_four_blocks(view: View) -> None:
+def test_a_thread_owns_four_labelled_four_by_four_blocks(view: Picked) -> None:
     blocks = view.js(
         "return [...document.querySelectorAll('.tp-block')].map((b) => [...b.children].map((c) => c.textContent))"
     )
@@ -187,7 +125,7 @@ def test_a_thread_owns_four_labelled_four_by_four_blocks(view: View) -> None:
 
 @pytest.mark.parametrize("thread", [0, 5, 31])
 def test_a_tensor_core_tile_labels_its_cells(chrome: Chrome, page: Path, thread: int) -> None:
-    view = View(chrome, page, maps=maps.mma_m16n8k16_c(), thread_grid=(8, 4), title="", thread=thread)
+    view = Picked(chrome, page, maps=maps.mma_m16n8k16_c(), thread_grid=(8, 4), title="", thread=thread)
     row, col = thread // 4, 2 * (thread % 4)
     expected = [(row, col), (row, col + 1), (row + 8, col), (row + 8, col + 1)]
     assert view.listed("tbody td:last-child") == [f"C[{r}][{c}]" for r, c in expected]
@@ -196,7 +134,7 @@ def test_a_tensor_core_tile_labels_its_cells(chrome: Chrome, page: Path, thread:
 
 def test_a_warpgroup_tile_is_drawn(chrome: Chrome, page: Path) -> None:
     table = maps.wgmma_m64(128)
-    view = View(chrome, page, maps=table, thread_grid=(32, 4), thread=77)
+    view = Picked(chrome, page, maps=table, thread_grid=(32, 4), thread=77)
     assert view.accented() == {(r, c) for r in range(64) for c in range(128) if table.owner[r, c] == 77}
     assert "my_cols[2, 3, 10, 11," in view.text(".tp-sums")
     assert "= 2 + (2,16):(1,8)" in view.text(".tp-sums")
@@ -205,7 +143,7 @@ def test_a_warpgroup_tile_is_drawn(chrome: Chrome, page: Path) -> None:
 # ---- mouse, touch, keys
 
 
-def test_hover_says_what_is_under_the_pointer_and_selects_nothing(view: View) -> None:
+def test_hover_says_what_is_under_the_pointer_and_selects_nothing(view: Picked) -> None:
     view.point(66, 9)
     view.wait(lambda: view.text(".tp-readout") == "C[66][9] · thread 2 · value 14 · offset 8457")
     assert view.trait("thread") == 0 and view.trait("element") is None
@@ -215,7 +153,7 @@ def test_hover_says_what_is_under_the_pointer_and_selects_nothing(view: View) ->
 
 
 @pytest.mark.parametrize("kind", ["mouse", "touch"])
-def test_click_and_tap_select_element_and_thread(view: View, kind: str) -> None:
+def test_click_and_tap_select_element_and_thread(view: Picked, kind: str) -> None:
     view.point(101, 90, click=True, kind=kind)
     view.wait(lambda: view.trait("element") == [101, 90])
     thread = 16 * ((101 - 64) // 4) + (90 - 64) // 4
@@ -227,7 +165,7 @@ def test_click_and_tap_select_element_and_thread(view: View, kind: str) -> None:
     assert (101, 90) in view.accented() or len(view.accented()) >= 60  # the ring may cover the centre
 
 
-def test_arrow_keys_walk_the_thread_grid(view: View) -> None:
+def test_arrow_keys_walk_the_thread_grid(view: Picked) -> None:
     from selenium.webdriver.common.keys import Keys
 
     steps = [
@@ -247,7 +185,7 @@ def test_arrow_keys_walk_the_thread_grid(view: View) -> None:
     assert view.js("return window.scrollY") == 0
 
 
-def test_number_slider_and_buttons_move_the_thread(view: View) -> None:
+def test_number_slider_and_buttons_move_the_thread(view: Picked) -> None:
     from selenium.webdriver.common.keys import Keys
 
     number = "input[type=number]"
@@ -264,7 +202,7 @@ def test_number_slider_and_buttons_move_the_thread(view: View) -> None:
     assert view.js("return document.querySelector('input[type=number]').value") == "199"
 
 
-def test_table_and_tile_are_linked_both_ways(view: View) -> None:
+def test_table_and_tile_are_linked_both_ways(view: Picked) -> None:
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.keys import Keys
 
@@ -284,7 +222,7 @@ def test_table_and_tile_are_linked_both_ways(view: View) -> None:
     assert inside
 
 
-def test_the_zoomed_cells_select_too(view: View) -> None:
+def test_the_zoomed_cells_select_too(view: Picked) -> None:
     view.one(".tp-cell[data-value='46']").click()
     assert view.trait("element") == [66, 65]
 
@@ -292,7 +230,7 @@ def test_the_zoomed_cells_select_too(view: View) -> None:
 # ---- arithmetic
 
 
-def test_the_arithmetic_is_right_for_every_value_of_every_map(view: View) -> None:
+def test_the_arithmetic_is_right_for_every_value_of_every_map(view: Picked) -> None:
     for permutation in maps.PERMUTATIONS:
         view.assign("map", permutation)
         for thread in (0, 17, 255):
@@ -309,7 +247,7 @@ def test_the_arithmetic_is_right_for_every_value_of_every_map(view: View) -> Non
                 assert sums[f"C[{row}][{col}]"].endswith(f"= {row * 128 + col}")
 
 
-def test_index_arrays_and_their_strides(view: View) -> None:
+def test_index_arrays_and_their_strides(view: Picked) -> None:
     view.assign("thread", 17)
     view.wait(lambda: "my_rows[4, 5, 6, 7, 68, 69, 70, 71] = 4 + (4,2):(1,64)" in view.text(".tp-sums"))
     view.assign("map", SPREAD)
@@ -319,7 +257,7 @@ def test_index_arrays_and_their_strides(view: View) -> None:
 # ---- Python's side of the link
 
 
-def test_python_moves_the_view(view: View) -> None:
+def test_python_moves_the_view(view: Picked) -> None:
     view.assign("thread", 17)
     view.wait(lambda: view.text(".tp-readout") == "thread 17: 64 elements")
     assert view.text("[role=status]") == "thread 17: 64 elements"
@@ -332,7 +270,7 @@ def test_python_moves_the_view(view: View) -> None:
     assert maps.scalar_gemm_tables(SPREAD)[1][tuple(view.trait("element"))] == 30
 
 
-def test_the_view_stops_listening_when_it_is_removed(view: View) -> None:
+def test_the_view_stops_listening_when_it_is_removed(view: Picked) -> None:
     assert view.js("return Object.values(model.handlers).every((set) => set.size === 1)")
     view.js("stop()")
     assert view.js("return Object.values(model.handlers).every((set) => set.size === 0)")
@@ -341,10 +279,8 @@ def test_the_view_stops_listening_when_it_is_removed(view: View) -> None:
 # ---- readers and places
 
 
-def test_everything_has_a_name_for_a_screen_reader(view: View) -> None:
-    unnamed = view.js("""return [...document.querySelectorAll('canvas, button, input, table, section, [role=img]')]
-        .filter((n) => !n.getAttribute('aria-label') && !(n.labels && n.labels.length)).map((n) => n.outerHTML)""")
-    assert unnamed == []
+def test_everything_has_a_name_for_a_screen_reader(view: Picked) -> None:
+    assert view.unnamed() == []
     assert view.one("canvas").get_attribute("aria-label") == "128 by 128 tile, thread 0 selected"
     assert (
         view.js(
@@ -355,75 +291,22 @@ def test_everything_has_a_name_for_a_screen_reader(view: View) -> None:
     )
 
 
-def lab(light: str) -> str:
-    """JupyterLab's attributes and the variables that the picker takes from it, as the stock themes set them."""
-    surface, ink, line = ("white", "rgba(0,0,0,0.87)", "#bdbdbd") if light == "true" else ("#111", "#fff", "#616161")
-    return (
-        f"document.body.dataset.jpThemeLight = '{light}'; const s = document.body.style;"
-        f"s.setProperty('--jp-layout-color0', '{surface}'); s.setProperty('--jp-content-font-color1', '{ink}');"
-        f"s.setProperty('--jp-border-color1', '{line}')"
-    )
-
-
-THEMES = {
-    "no theme": "",
-    "system dark": "",
-    "book light": "document.documentElement.dataset.theme = 'light'",
-    "book dark": "document.documentElement.dataset.theme = 'dark'; const s = document.documentElement.style;"
-    "s.setProperty('--pst-color-background', '#121212'); s.setProperty('--pst-color-text-base', '#ced6dd')",
-    "lab light": lab("true"),
-    "lab dark": lab("false"),
-    "book light, system dark": "document.documentElement.dataset.theme = 'light'",
-}
-
-CONTRAST = """
-const probe = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
-const rgba = (color) => { probe.clearRect(0, 0, 1, 1); probe.fillStyle = color; probe.fillRect(0, 0, 1, 1);
-  const [r, g, b, a] = probe.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255]; };
-const over = (top, under) => [0, 1, 2].map((k) => top[k] * top[3] + under[k] * (1 - top[3])).concat(1);
-const ground = (node) => node ? over(rgba(getComputedStyle(node).backgroundColor), ground(node.parentElement))
-  : [255, 255, 255, 1];
-const light = (color) => color.slice(0, 3).map((c) => c / 255)
-  .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
-  .reduce((sum, c, k) => sum + c * [0.2126, 0.7152, 0.0722][k], 0);
-const worst = {};
-const walker = document.createTreeWalker(document.querySelector('.cutetut-picker'), NodeFilter.SHOW_TEXT);
-while (walker.nextNode()) {
-  const node = walker.currentNode.parentElement;
-  if (!walker.currentNode.textContent.trim() || node.closest('.tp-hidden')) continue;
-  const under = ground(node), pair = [light(over(rgba(getComputedStyle(node).color), under)), light(under)];
-  const ratio = (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
-  const name = node.tagName + '.' + node.className;
-  worst[name] = Math.min(worst[name] ?? 99, ratio);
-}
-return worst;
-"""
-
-
 @pytest.mark.parametrize("theme", THEMES)
-def test_text_is_readable_in_every_theme(view: View, theme: str) -> None:
-    system = "dark" if "system dark" in theme else "light"
-    view.chrome.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": system}]}
-    )
-    try:
-        view.js(THEMES[theme])
+def test_text_is_readable_in_every_theme(view: Picked, theme: str) -> None:
+    with themed(view, theme):
         view.assign("element", [66, 3])
         view.wait(lambda: view.listed("tr.is-selected"))
         view.point(67, 2)
         view.wait(lambda: view.listed("tr.is-hovered"))
-        worst = view.js(CONTRAST)
+        worst = view.contrast()
         assert {"TD.", "TH.", "DT.", "DD.", "SPAN.", "BUTTON."} <= set(worst)
         assert {name: ratio for name, ratio in worst.items() if ratio < 4.5} == {}
-        dark = view.js("return getComputedStyle(document.querySelector('.cutetut-picker')).colorScheme") == "dark"
-        assert dark == (theme in ("system dark", "book dark", "lab dark"))
+        assert is_dark(view) == wants_dark(theme)
         # The canvas follows the theme without a reload.
         view.wait(lambda: owned(0) - {(r, c) for r in (65, 66, 67) for c in (1, 2, 3)} <= view.accented())
-    finally:
-        view.chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_a_theme_that_changes_while_the_page_is_hidden_is_drawn(view: View) -> None:
+def test_a_theme_that_changes_while_the_page_is_hidden_is_drawn(view: Picked) -> None:
     """JupyterLab hides its page while it loads another theme."""
     view.chrome.execute_async_script(
         "const done = arguments[arguments.length - 1]; document.body.style.display = 'none';"
@@ -433,33 +316,22 @@ def test_a_theme_that_changes_while_the_page_is_hidden_is_drawn(view: View) -> N
     view.wait(lambda: view.accented() == owned(0))
 
 
-@contextlib.contextmanager
-def phone(chrome: Chrome) -> Iterator[None]:
-    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-    chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    try:
-        yield
-    finally:
-        desktop = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", desktop)
-
-
 def test_a_phone_shows_everything_without_sideways_scrolling(chrome: Chrome, page: Path) -> None:
     with phone(chrome):
-        view = View(chrome, page)
+        view = Picked(chrome, page)
         assert view.js("return document.documentElement.scrollWidth") <= 390
         wide = view.js("""return [...document.querySelectorAll('.cutetut-picker *')]
             .filter((n) => n.getBoundingClientRect().right > 390).map((n) => n.outerHTML.slice(0, 80))""")
         assert wide == []
         view.point(66, 3, click=True, kind="touch")
         view.wait(lambda: view.trait("element") == [66, 3])
-        small = view.js("""return [...document.querySelectorAll('button, input, .tp-maps span')]
+        small = view.js("""return [...document.querySelectorAll('button, input, .tp-tabs span')]
             .filter((n) => getComputedStyle(n).opacity !== '0' && n.getBoundingClientRect().height < 30)
             .map((n) => n.outerHTML.slice(0, 80))""")
         assert small == []
 
 
-def test_a_redraw_is_far_under_a_frame(view: View) -> None:
+def test_a_redraw_is_far_under_a_frame(view: Picked) -> None:
     """A thread change with layout and canvas. A busy machine stretches most of the 256, so the fastest tenth counts."""
     fast = view.chrome.execute_async_script("""
         const done = arguments[arguments.length - 1], canvas = document.querySelector('canvas'), times = [];
