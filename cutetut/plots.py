@@ -9,6 +9,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from itertools import product
 from typing import Any, ParamSpec
 
 import matplotlib as mpl
@@ -24,6 +25,18 @@ INK, MUTED, LINE, PAPER = "#1b1f24", "#57606a", "#c8ccd2", "#ffffff"
 ACCENT, OURS, VENDOR = "#b3400a", "#00457c", "#8a8f98"
 
 LINES = (("o", "-", ACCENT), ("s", "--", OURS), ("D", "-.", VENDOR), ("^", ":", INK))
+
+# What somebody does in a timeline, as (bar, text on it): alike in neither hue nor lightness to the one before,
+# and to be seen on a light page and on a dark one.
+KIND_COLORS = (
+    ("#2f74b8", "#ffffff"),
+    ("#e08214", "#000000"),
+    ("#7b4fa3", "#ffffff"),
+    ("#d4b106", "#000000"),
+    ("#14796d", "#ffffff"),
+    ("#e58ab8", "#000000"),
+    ("#8a4b2a", "#ffffff"),
+)
 
 LOOK: Any = {  # matplotlib types its settings by name; the values below are checked when they are used
     "font.size": 9,
@@ -148,6 +161,60 @@ def picker_state(
     return Picture(figure, f"{_owners_text(table, thread, title)}\n{_elements_text(table, thread, matrix)}")
 
 
+def kind_styles(kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """Return {name, wait, color, ink} per kind; one that begins with "wait" is hatched and takes no colour.
+
+    Raises ValueError when there are more kinds than colours.
+    """
+    colored = [kind for kind in kinds if not kind.startswith("wait")]
+    if len(colored) > len(KIND_COLORS):
+        raise ValueError(f"{len(colored)} kinds besides waiting, of at most {len(KIND_COLORS)}: {', '.join(colored)}")
+    colors = dict(zip(colored, KIND_COLORS, strict=False))
+    styled = ((kind, *colors.get(kind, ("none", INK))) for kind in kinds)
+    return [{"name": kind, "wait": kind not in colors, "color": color, "ink": ink} for kind, color, ink in styled]
+
+
+@_one_look
+def timeline(
+    spans: Sequence[tuple[str, str, float, float, int | None, int]],
+    *,
+    rows: Sequence[str],
+    kinds: Sequence[str],
+    selected: int | None = None,
+    window: tuple[float, float] | None = None,
+    unit: str = "cycles",
+    title: str = "",
+) -> Picture:
+    """Draw a bar per (row, kind, start, end, tile, lane); those of the selected one's tile stand out.
+
+    Lanes of one row lie below one another. window: the part of time that is shown; all of it by default.
+    """
+    lanes = {row: 1 + max((span[5] for span in spans if span[0] == row), default=-1) for row in rows}
+    shown = [row for row in rows if lanes[row]]
+    top = {row: sum(lanes[r] + 0.4 for r in shown[:at]) for at, row in enumerate(shown)}
+    height = sum(lanes[row] + 0.4 for row in shown)
+    figure = _figure(8.6, 0.9 + 0.24 * height)
+    axes = figure.add_subplot()
+    tile = None if selected is None else spans[selected][4]
+    marked = [selected in (None, at) or (tile is not None and span[4] == tile) for at, span in enumerate(spans)]
+    styles = kind_styles(kinds)
+    for style, stands_out in product(styles, (False, True)):
+        bars = [
+            (top[row] + lane, start, end - start)
+            for (row, kind, start, end, _, lane), mark in zip(spans, marked, strict=True)
+            if kind == style["name"] and mark == stands_out
+        ]
+        for y, left, width in bars:
+            axes.barh(y, width, 0.84, left, align="edge", alpha=1.0 if stands_out else 0.25, **_face(style))
+    handles = [mpl.patches.Patch(**_face(style), label=style["name"]) for style in styles]
+    axes.legend(handles=handles, ncols=len(handles), frameon=False, loc="lower right", bbox_to_anchor=(1.0, 0.99))
+    axes.set_yticks([top[row] + lanes[row] / 2 - 0.1 for row in shown], shown)
+    axes.set(xlim=window or (0, max(span[3] for span in spans)), ylim=(height, -0.2), xlabel=unit, title=title)
+    axes.tick_params(axis="y", length=0)
+    head = f"{title}: " if title else ""
+    return Picture(figure, f"{head}{len(spans)} bars in {len(shown)} rows, {max(s[3] for s in spans):.6g} {unit}")
+
+
 @_one_look
 def ladder(
     speeds: Mapping[str, float], *, vendor: tuple[str, float] | None = None, unit: str = "TFLOP/s", title: str = ""
@@ -193,6 +260,12 @@ def lines(
     axes.legend(frameon=False)
     points = {n: ", ".join(f"{s}: {v:.3g}" for s, v in zip(sizes, vs, strict=True)) for n, vs in series.items()}
     return Picture(figure, "\n".join(f"{name}: {listed}" for name, listed in points.items()))
+
+
+def _face(style: dict[str, Any]) -> dict[str, Any]:
+    if style["wait"]:
+        return {"facecolor": PAPER, "edgecolor": VENDOR, "linewidth": 0.5, "hatch": "////"}
+    return {"facecolor": style["color"], "edgecolor": PAPER, "linewidth": 0.3}
 
 
 def _figure(width: float, height: float) -> Figure:

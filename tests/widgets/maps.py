@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anywidget
 import numpy as np
 import numpy.typing as npt
 
-from cutetut.widgets import ThreadMap, ThreadPicker
+from cutetut.widgets import ThreadMap
 
 Table = npt.NDArray[np.int64]
 PERMUTATIONS = {"(16,4):(4,1)": (4, 1), "(16,4):(1,16)": (1, 16), "(16,8):(8,1)": (8, 1)}
@@ -76,15 +77,15 @@ def wgmma_m64(columns: int) -> ThreadMap:
     return ThreadMap(owner, value)
 
 
-def page(picker: ThreadPicker) -> str:
-    """An HTML page that mounts the picker's module with a model of its own; it needs no network."""
-    traits = ("title", "matrix", "thread", "map", "element", "_maps", "_colors", "_width")
-    state = {name: getattr(picker, name) for name in traits}
+def page(widget: anywidget.AnyWidget) -> str:
+    """An HTML page that mounts the widget's module with a model of its own; it needs no network."""
+    every = set(widget.traits(sync=True)) - {"_esm", "_css", "_anywidget_id"}
+    state = {name: getattr(widget, name) for name in sorted(every - set(anywidget.AnyWidget.class_traits(sync=True)))}
     text = (Path(__file__).parent / "mount.html").read_text(encoding="utf-8")
     for mark, content in (
-        ("/*CSS*/", str(picker._css)),
+        ("/*CSS*/", str(widget._css)),
         ("/*STATE*/", _embed(state)),
-        ("/*ESM*/", _embed(str(picker._esm))),
+        ("/*ESM*/", _embed(str(widget._esm))),
     ):
         text = text.replace(mark, content)
     return text
