@@ -41,6 +41,19 @@ def kernel(body: str, params: int = 1, header: str = "", name: str = "k") -> str
     return f"{HEADER}{header}\n.visible .entry {name}({declared}) {{\n{registers}\n{body}\nret;\n}}\n"
 
 
+def spin(barrier: str, parity: int | str = 0, name: str = "0", scope: str = "", register: str = "%r90") -> str:
+    """PTX that waits for a phase of an mbarrier, but not for ever: %p9 and `register` say whether it completed."""
+    return f"""mov.u32 {register}, 0;
+SPIN{name}: mbarrier.try_wait.parity{scope}.shared::cta.b64 %p9, [{barrier}], {parity}; @%p9 bra ARRIVED{name};
+add.u32 {register}, {register}, 1; setp.lt.u32 %p8, {register}, 4000; @%p8 bra SPIN{name};
+ARRIVED{name}: selp.u32 {register}, 1, 0, %p9;"""
+
+
+def wait(barrier: str, parity: int | str = 0, name: str = "0", scope: str = "") -> str:
+    """PTX that waits for a phase of an mbarrier and traps if it does not come."""
+    return f"{spin(barrier, parity, name, scope)} @!%p9 trap;"
+
+
 def on_gpu() -> bool:
     """Whether PTX runs on this machine's GPU: `pytest --gpu` asks for it, or CUTETUT_TEST_GPU=1 outside pytest."""
     return os.environ.get("CUTETUT_BACKEND") == "gpu" or os.environ.get("CUTETUT_TEST_GPU") == "1"

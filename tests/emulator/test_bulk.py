@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cutetut.emulator.errors import IllegalInstruction, OutOfBounds, UnknownInstruction
-from tests.emulator.harness import kernel, run
+from tests.emulator.harness import kernel, run, spin
 from tests.emulator.tensors import aligned
-from tests.emulator.test_tma import ARITHMETIC, NUMPY, REDUCTIONS, SMEM, as_bytes, small_numbers, wait_text
+from tests.emulator.test_tma import ARITHMETIC, NUMPY, REDUCTIONS, SMEM, as_bytes, small_numbers
 
 START = """mov.u32 %r0, %tid.x; mov.u32 %r1, dyn; setp.ne.u32 %p1, %r0, 0;
 ld.param.b64 %rd0, [p0]; ld.param.b64 %rd1, [p1];"""
@@ -38,7 +38,7 @@ def test_load(rng: np.random.Generator, nbytes: int, spelling: str) -> None:
     text = f"""{START} @%p1 bra WAIT; {BARRIER} mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], {nbytes};
     createpolicy.fractional.L2::evict_last.b64 %rd8, 1.0;
     cp.async.bulk.{space}.global.mbarrier::complete_tx::bytes{more} [%r1+16], [%rd0+32], {nbytes}, [%r1]{policy};
-    WAIT: bar.sync 0; {wait_text("%r1")} {copy_words(nbytes // 4, False, 16, "%rd1")}
+    WAIT: bar.sync 0; {spin("%r1")} {copy_words(nbytes // 4, False, 16, "%rd1")}
     @!%p1 st.global.b32 [%rd1+{nbytes}], %r90;"""
     run(kernel(text, 2, header=SMEM), data, out, dynamic_smem=16 + nbytes)
     assert out[nbytes:].view(np.uint32)[0] == 1, "the barrier's phase did not complete"
@@ -119,7 +119,7 @@ def test_copy_to_another_cta(rng: np.random.Generator) -> None:
     @%p1 bra WAIT; add.u32 %r6, %r2, 1; and.b32 %r6, %r6, 3; add.u32 %r7, %r1, 272;
     mapa.shared::cluster.u32 %r7, %r7, %r6; mapa.shared::cluster.u32 %r8, %r1, %r6;
     cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r7], [%r1+16], 256, [%r8];
-    WAIT: bar.warp.sync -1; {wait_text("%r1")} @!%p9 bra END; {copy_words(64, False, 272, "%rd1", "1")}
+    WAIT: bar.warp.sync -1; {spin("%r1")} @!%p9 bra END; {copy_words(64, False, 272, "%rd1", "1")}
     END: {MEET}"""
     run(kernel(text, 2, header=SMEM), data, out, grid=(4, 1, 1), cluster=(4, 1, 1), dynamic_smem=528)
     np.testing.assert_array_equal(out, np.roll(data.reshape(4, 256), 1, axis=0))
@@ -135,7 +135,7 @@ def test_multicast(rng: np.random.Generator, mask: int) -> None:
     setp.ne.u32 %p6, %r2, 0; or.pred %p6, %p6, %p1; mov.u16 %h1, {mask};
     @!%p6 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
         [%r1+16], [%rd0], 128, [%r1], %h1;
-    @%p4 bra END; {wait_text("%r1")} @!%p9 bra END; {copy_words(32, False, 16, "%rd1")}
+    @%p4 bra END; {spin("%r1")} @!%p9 bra END; {copy_words(32, False, 16, "%rd1")}
     END: {MEET}"""
     run(kernel(text, 2, header=SMEM), data, out, grid=(2, 1, 1), cluster=(2, 1, 1), dynamic_smem=144)
     for rank in (0, 1):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutetut.emulator.errors import IllegalInstruction, OutOfBounds, UnknownInstruction
-from tests.emulator.harness import Dim, kernel, run
+from tests.emulator.harness import Dim, kernel, run, wait
 
 HEADER = ".shared .align 16 .b8 smem[1024];"
 MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
@@ -110,7 +110,7 @@ def test_compare_and_swap_in_another_cta() -> None:
 
 # -- st.async and red.async -----------------------------------------------------------------------
 
-WAIT = "AGAIN: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r11], 0; @!%p2 bra AGAIN;"
+WAIT = wait("%r11", scope=".acquire.cluster")
 
 
 @pytest.mark.parametrize(("kind", "count"), [("b32", 1), ("v2.b32", 2), ("v4.b32", 4), ("b64", 2), ("v2.u64", 4)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutetut.emulator.errors import Misaligned, OutOfBounds, UnknownInstruction
-from tests.emulator.harness import kernel, run
+from tests.emulator.harness import kernel, run, wait
 from tests.emulator.tensors import aligned
 
 HEADER = ".shared .align 128 .b8 smem[4096]; .shared .align 8 .b8 bar[8];"
@@ -108,13 +108,13 @@ def test_an_empty_group_counts(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(out, data)
 
 
-SPIN = "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2], 0; @!%p2 bra AGAIN;"
+WAIT = wait("%r2")
 
 
 def test_arrival_at_an_mbarrier_without_increment(rng: np.random.Generator) -> None:
     """The barrier expects every thread; a thread's arrival follows its copies."""
     lines = f"""@!%p1 mbarrier.init.shared::cta.b64 [%r2], 64; bar.sync 0; cp.async.ca.shared.global [%r3], [%rd2], 8;
-    cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r2]; {SPIN}"""
+    cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r2]; {WAIT}"""
     data, out = copied(rng, 8, lines)
     np.testing.assert_array_equal(out, data)
 
@@ -122,14 +122,14 @@ def test_arrival_at_an_mbarrier_without_increment(rng: np.random.Generator) -> N
 def test_arrival_at_an_mbarrier_with_increment(rng: np.random.Generator) -> None:
     """The pending count grows by one before the arrival, so only the ordinary arrivals are in the barrier's count."""
     lines = f"""@!%p1 mbarrier.init.shared::cta.b64 [%r2], 64; bar.sync 0; cp.async.ca.shared.global [%r3], [%rd2], 16;
-    cp.async.mbarrier.arrive.shared::cta.b64 [%r2]; mbarrier.arrive.shared::cta.b64 _, [%r2]; {SPIN}"""
+    cp.async.mbarrier.arrive.shared::cta.b64 [%r2]; mbarrier.arrive.shared::cta.b64 _, [%r2]; {WAIT}"""
     data, out = copied(rng, 16, lines)
     np.testing.assert_array_equal(out, data)
 
 
 def test_what_other_threads_copied_is_read_after_the_mbarrier(rng: np.random.Generator) -> None:
     lines = f"""@!%p1 mbarrier.init.shared::cta.b64 [%r2], 64; bar.sync 0; cp.async.ca.shared.global [%r3], [%rd2], 4;
-    cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r2]; {SPIN}
+    cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r2]; {WAIT}
     xor.b32 %r7, %r0, 33; mad.lo.u32 %r7, %r7, 4, %r1; ld.shared.b32 %r8, [%r7]; bar.sync 0;
     st.shared.b32 [%r3], %r8;"""
     data, out = copied(rng, 4, lines)

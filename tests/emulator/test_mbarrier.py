@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutetut.emulator.errors import Deadlock, IllegalInstruction
-from tests.emulator.harness import kernel, run
+from tests.emulator.harness import kernel, run, wait
 
 HEADER = ".shared .align 8 .b8 bar[16];"
 BEGIN = "mov.u32 %r0, %tid.x; mov.u32 %r1, bar; ld.param.b64 %rd0, [p0]; setp.ne.u32 %p1, %r0, 0;"
@@ -124,7 +124,7 @@ def test_every_thread_arrives_and_waits(threads: int) -> None:
     rounds = []
     for phase in range(3):
         rounds.append(f"""add.u32 %r5, %r5, %r0; st.shared.b32 [%r3], %r5; mbarrier.arrive.shared::cta.b64 _, [%r1];
-        AGAIN{phase}: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], {phase & 1}; @!%p2 bra AGAIN{phase};
+        {wait("%r1", phase & 1, str(phase))}
         ld.shared.b32 %r5, [%r4]; bar.sync 0;""")
     text = f"""{BEGIN} @!%p1 mbarrier.init.shared::cta.b64 [%r1], {threads}; bar.sync 0;
     mov.u32 %r6, data; mad.lo.u32 %r3, %r0, 4, %r6; add.u32 %r7, %r0, 1; rem.u32 %r7, %r7, {threads};
@@ -145,11 +145,11 @@ def test_producer_and_consumer_take_turns() -> None:
     bar.sync 0; and.b32 %r9, %r0, 31; mov.u32 %r3, data; mad.lo.u32 %r3, %r9, 4, %r3; mov.u32 %r5, 0;
     setp.ge.u32 %p3, %r0, 32; @%p3 bra CONSUME;
     PRODUCE: and.b32 %r6, %r5, 1; xor.b32 %r6, %r6, 1;
-    P: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1+8], %r6; @!%p2 bra P;
+    {wait("%r1+8", "%r6", "EMPTY")}
     mad.lo.u32 %r7, %r5, 100, %r9; st.shared.b32 [%r3], %r7; mbarrier.arrive.shared::cta.b64 _, [%r1];
     add.u32 %r5, %r5, 1; setp.lt.u32 %p4, %r5, 8; @%p4 bra PRODUCE; bra END;
     CONSUME: and.b32 %r6, %r5, 1;
-    C: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], %r6; @!%p2 bra C;
+    {wait("%r1", "%r6", "FULL")}
     ld.shared.b32 %r7, [%r3]; mbarrier.arrive.shared::cta.b64 _, [%r1+8];
     mad.lo.u32 %r8, %r5, 32, %r9; mad.wide.u32 %rd1, %r8, 4, %rd0; st.global.b32 [%rd1], %r7;
     add.u32 %r5, %r5, 1; setp.lt.u32 %p4, %r5, 8; @%p4 bra CONSUME;
@@ -178,7 +178,7 @@ def test_remote_arrivals(form: str) -> None:
     @!%p1 mbarrier.init.shared::cta.b64 [%r1], {3 * 32 * (2 if form == "count" else 1)};
     fence.mbarrier_init.release.cluster; {MEET} @%p3 bra WAIT;
     mapa.shared::cluster.u32 %r4, %r1, 0; {arrive} bra END;
-    WAIT: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r1], 0; @!%p2 bra WAIT;
+    WAIT: {wait("%r1", scope=".acquire.cluster")}
     @!%p1 st.global.b32 [%rd0], %r9;
     END: {MEET}"""
     run(kernel(text, header=HEADER), out, grid=(4, 1, 1), cluster=(4, 1, 1))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cutetut.emulator.errors import IllegalInstruction, Misaligned, UnknownInstruction
-from tests.emulator.harness import kernel, run
+from tests.emulator.harness import kernel, run, spin
 from tests.emulator.tensors import NBYTES, TYPES, Map, aligned, loaded, pack, random_tensor, stored
 from tests.emulator.test_tensormap import RECORDED
 
@@ -24,14 +24,6 @@ def coordinates_in(rank: int, first: int = 40) -> tuple[str, str]:
     """PTX that reads p2 into registers, and the operand that lists them."""
     lines = "".join(f"ld.global.b32 %r{first + d}, [%rd2+{4 * d}];" for d in range(rank))
     return f"ld.param.b64 %rd2, [p2]; {lines}", "{" + ", ".join(f"%r{first + d}" for d in range(rank)) + "}"
-
-
-def wait_text(barrier: str, parity: int = 0, register: str = "%r90", name: str = "0") -> str:
-    """Wait for a phase, but not for ever: a barrier that never completes must fail a test and not hang it."""
-    return f"""mov.u32 {register}, 0;
-SPIN{name}: mbarrier.try_wait.parity.shared::cta.b64 %p9, [{barrier}], {parity}; @%p9 bra ARRIVED{name};
-add.u32 {register}, {register}, 1; setp.lt.u32 %p8, {register}, 4000; @%p8 bra SPIN{name};
-ARRIVED{name}: selp.u32 {register}, 1, 0, %p9;"""
 
 
 def load_text(
@@ -51,7 +43,7 @@ def load_text(
     {"createpolicy.fractional.L2::evict_first.b64 %rd9, 1.0;" if hint else ""}
     cp.async.bulk.tensor.{tensor.rank}d.{state}.global.tile.mbarrier::complete_tx::bytes{more}
         [%r1+{BOX_AT + offset}], [%rd0, {operand}], [%r1]{policy};
-    WAIT: bar.sync 0; {wait_text("%r1")}
+    WAIT: bar.sync 0; {spin("%r1")}
     ld.param.b64 %rd3, [p3]; ld.param.b64 %rd4, [p4]; mad.wide.u32 %rd3, %r0, 4, %rd3; mad.lo.u32 %r3, %r0, 4, %r1;
     DUMP: ld.shared.b32 %r5, [%r3+{BOX_AT}]; st.global.b32 [%rd3], %r5;
     add.u32 %r3, %r3, 128; add.u64 %rd3, %rd3, 128; sub.u32 %r4, %r3, %r1;
@@ -339,7 +331,7 @@ def test_multicast_reaches_the_same_place_in_every_cta_of_the_mask(
     {MAP} mov.u32 %r40, 0; mov.u32 %r41, 2; mov.u16 %h1, {mask};
     cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster
         [%r1+{BOX_AT}], [%rd0, {{%r40, %r41}}], [%r1], %h1;
-    WAIT: bar.sync 0; @%p4 bra END; {wait_text("%r1")}
+    WAIT: bar.sync 0; @%p4 bra END; {spin("%r1")}
     ld.param.b64 %rd3, [p2]; mad.wide.u32 %rd3, %r2, {4 * words}, %rd3; mad.wide.u32 %rd3, %r0, 4, %rd3;
     mad.lo.u32 %r3, %r0, 4, %r1;
     DUMP: ld.shared.b32 %r5, [%r3+{BOX_AT}]; st.global.b32 [%rd3], %r5;
@@ -436,7 +428,7 @@ def test_a_map_changed_in_shared_memory_and_copied_by_a_warp(rng: np.random.Gene
     mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 256; mov.u32 %r7, 16; mov.u32 %r8, 1;
     cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes
         [%r1+{BOX_AT}], [%rd2, {{%r7, %r8}}], [%r1];
-    WAIT: bar.warp.sync -1; {wait_text("%r1")}
+    WAIT: bar.warp.sync -1; {spin("%r1")}
     ld.param.b64 %rd4, [p3]; mad.wide.u32 %rd4, %r0, 8, %rd4; mad.lo.u32 %r2, %r0, 8, %r1;
     ld.shared.b64 %rd6, [%r2+{BOX_AT}]; st.global.b64 [%rd4], %rd6;
     ld.param.b64 %rd4, [p4]; @!%p1 st.global.b32 [%rd4], %r90;"""
