@@ -343,14 +343,6 @@ def test_errors_of_the_dsl_still_point_at_the_callers_line() -> None:
     assert "test_driver.py" in str(caught.value) and "cutetut/emulator" not in str(caught.value)
 
 
-def test_tvm_ffi_is_refused_clearly() -> None:
-    x = torch.ones(32)
-    with pytest.raises(cuda_api.CudaCallError, match="TVM-FFI"):
-        cute.compile(scale_only, from_dlpack(x), 32, 4.0, STREAM, options="--enable-tvm-ffi")
-    with pytest.raises(cuda_api.CudaCallError, match="enable_tvm_ffi"):
-        from_dlpack(x, enable_tvm_ffi=True)
-
-
 # the CUDA API in Python -------------------------------------------------------------------------------------
 
 

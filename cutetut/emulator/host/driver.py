@@ -24,7 +24,6 @@ import torch
 
 from ..errors import EmulatorError
 from . import cuda_api, cuda_torch, dlpack, live
-from .cuda_api import CudaCallError
 from .host_calls import HostCalls, flight
 from .patches import Patches
 
@@ -62,7 +61,7 @@ def install(dump_dir: str) -> None:
     compiled, executor = jit_executor.JitCompiledFunction, jit_executor.JitExecutor
     ours = cuda_jit_executor.CudaDialectJitCompiledFunction
     _patches.set(dsl.BaseDSL, "_func", _guard(dsl.BaseDSL._func, _arguments_of_direct_call))
-    _patches.set(ours, "__call__", _guard(ours.__call__, lambda self, *a, **k: _bound(self.execution_args, a, k)))
+    _patches.set(ours, "__call__", _guard(ours.__call__, _arguments_of_compiled))
     _patches.set(ours, "to", _guard(ours.to))
     _patches.set(ours, "_load_cuda_library", _nothing_to_unload(ours._load_cuda_library))
     _patches.set(compiled, "run_compiled_program", _guard(compiled.run_compiled_program))
@@ -136,14 +135,13 @@ def _keep_artifacts(compiler: Any, original: Callable[..., None]) -> Callable[..
     """Every compilation keeps PTX, cubin and source lines, without giving up the DSL's own cache."""
 
     def apply_envar_settings(self: Any, envar: Any, function_name: str) -> None:
-        if self.options[compiler.EnableTVMFFI].value or envar.enable_tvm_ffi:
-            raise CudaCallError(
-                "functions compiled for TVM-FFI launch without CuTe DSL's host code, which the emulator needs",
-                hint="compile without --enable-tvm-ffi (and CUTE_DSL_ENABLE_TVM_FFI)",
-            )
         for option in (compiler.KeepPTX, compiler.KeepCUBIN, compiler.GenerateLineInfo):
             self.options[option].value = True
         original(self, envar, function_name)
+        if self.enable_tvm_ffi:
+            from . import ffi  # needs a package that only such functions need
+
+            ffi.install(_patches, lambda call: _guard(call, _arguments_of_compiled))
         for path in (self.full_ptx_path, self.full_cubin_path):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)  # of an earlier function of the same name: a reader must not take it for this one's
@@ -176,11 +174,16 @@ def _tensors_in_global_memory(original: Callable[..., None]) -> Callable[..., No
     """A tensor on the device is in global memory, as a CUDA tensor is: TMA and cp.async ask for that."""
 
     def __init__(self: Any, tensor: Any, *args: Any, enable_tvm_ffi: bool = False, **kwargs: Any) -> None:
+        exported = tensor
         if enable_tvm_ffi:
-            raise CudaCallError("from_dlpack(enable_tvm_ffi=True) is not emulated", hint="leave the option out")
-        original(self, tensor, *args, **kwargs)
+            from . import ffi
+
+            exported = ffi.on_device(tensor)
+        original(self, exported, *args, enable_tvm_ffi=enable_tvm_ffi, **kwargs)
         capsule = self._dlpack_data
-        if type(capsule).__name__ != "PyCapsule" or dlpack.device_type(capsule) != dlpack.CPU:
+        if type(capsule).__name__ != "PyCapsule" or (
+            exported is tensor and dlpack.device_type(capsule) != dlpack.CPU  # in memory that is not ours
+        ):
             return
         if live.on_device(tensor):
             dlpack.set_device_type(capsule, dlpack.CUDA)
@@ -223,6 +226,10 @@ def _clean(error: BaseException) -> BaseException:
         error.__context__ = error.__cause__ = None
         return error.with_traceback(None)
     return error
+
+
+def _arguments_of_compiled(compiled: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    return _bound(compiled.execution_args, args, kwargs)
 
 
 def _bound(execution_args: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

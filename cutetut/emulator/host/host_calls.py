@@ -24,6 +24,7 @@ from .cuda_api import CudaCallError, new_handle
 from .dlpack import Span
 
 PTR, I32, I64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+_UNLOAD = ctypes.cast(ctypes.CDLL(None).labs, PTR)  # does nothing, also when Python is gone
 FAILED = 999  # cudaErrorUnknown: what host code is told once a callback has kept an exception
 SHARED_SIZE_BYTES, MAX_THREADS_PER_BLOCK = 1, 0  # CUfunction_attribute
 
@@ -43,6 +44,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": (PTR, PTR, I32, I64),
     "_cudaLaunchKernelEx": (PTR, PTR, PTR),
     "_cudaLaunchKernel": (PTR, I32, I32, I32, I32, I32, I32, PTR, I64, PTR),
+    "cuda_dialect_init_library_once": (PTR, PTR, PTR, PTR),
 }
 
 # The other wrappers of the runtime library: refused by name, so that none runs into a missing driver.
@@ -117,7 +119,7 @@ class HostCalls:
         self.kernels: dict[int, Kernel] = {}
         self.callbacks: dict[str, Any] = {}
         for name, types in SIGNATURES.items():
-            self.callbacks[name] = ctypes.CFUNCTYPE(I32, *types)(_kept(getattr(self, name[1:])))
+            self.callbacks[name] = ctypes.CFUNCTYPE(I32, *types)(_kept(getattr(self, name.lstrip("_"))))
         for name in REFUSED:
             self.callbacks[name] = ctypes.CFUNCTYPE(I32)(_kept(_refusal(name[1:])))
 
@@ -125,6 +127,7 @@ class HostCalls:
         """Make an execution engine call these; they must live as long as it does."""
         for name, callback in self.callbacks.items():
             engine.raw_register_runtime(name, ctypes.cast(callback, PTR))
+        engine.raw_register_runtime("cuda_dialect_unload_library_once", _UNLOAD)
 
     # -- libraries and kernels -----------------------------------------------------------------
 
@@ -148,6 +151,14 @@ class HostCalls:
         handle = new_handle()
         self.kernels[handle] = Kernel(found, text)
         _store(ctypes.c_uint64, out, handle)
+
+    def cuda_dialect_init_library_once(self, state: int, init: int, load: int, set_error: int) -> None:
+        """Load a function compiled for TVM-FFI at its first call; `state` holds the library's handle from then on."""
+        if ctypes.c_uint64.from_address(state).value:
+            return
+        if ctypes.CFUNCTYPE(I32, PTR)(init)(state) or ctypes.CFUNCTYPE(I32, PTR, I32)(load)(state, 0):
+            raised = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p)(set_error)
+            raised(b"RuntimeError", b"the kernels cannot be loaded")  # TVM-FFI asks for one whenever a call fails
 
     def cuKernelGetAttribute(self, out: int, attribute: int, kernel: int, _device: int) -> None:
         answers = {SHARED_SIZE_BYTES: self.kernels[kernel].static_shared, MAX_THREADS_PER_BLOCK: _max_threads}
@@ -319,8 +330,7 @@ def _kept(function: Callable[..., None]) -> Callable[..., int]:
             function(*args)
         except BaseException as error:  # KeyboardInterrupt too: ctypes would print and drop it
             flight.error = error
-            return FAILED
-        return 0
+        return FAILED if flight.error is not None else 0  # a callback may have run others
 
     return callback
 
