@@ -9,14 +9,12 @@ const STEP = 1.6; // by what a press of a button or key zooms
 const TURN = 0.002; // by what one unit of a wheel's turn zooms, as an exponent
 const TOUCH = 5; // CSS pixels that a pointer may move and still click
 
-let timelines = 0; // radio buttons and descriptions need names that no other view has
-
 class Timeline {
   constructor(model) {
     const [rows, kinds] = [model.get("_rows"), model.get("_kinds")];
     const runs = new Map(model.get("_runs").map((packed) => [packed.name, readRun(packed, rows)]));
     Object.assign(this, { model, rows, kinds, runs, unit: model.get("unit"), noun: model.get("tile") });
-    Object.assign(this, { id: `tl${++timelines}`, run: null, chosen: null, hover: null, marked: [] });
+    Object.assign(this, { id: newId(), run: null, chosen: null, hover: null, marked: [] });
     this.pointers = new Map(); // those that are down, by id
     this.build();
     this.chart = new Chart(this.canvas, rows, kinds);
@@ -25,7 +23,6 @@ class Timeline {
   // ---- the page
 
   build() {
-    const title = this.model.get("title");
     const help = "Click or tap a bar to mark all bars of its " + this.noun + ". In the chart, arrow keys go from "
       + "bar to bar, + and - zoom, 0 shows everything, Escape clears. Drag to move in time; the wheel zooms once "
       + "the chart is clicked, or with Ctrl.";
@@ -41,22 +38,12 @@ class Timeline {
       make("thead", {}, make("tr", {}, ...head)), this.body));
     this.part = make("div", { class: "tl-caption" });
     this.live = make("div", { class: "tp-hidden", role: "status", "aria-live": "polite" });
-    // JupyterLab takes arrow keys for moving between cells, unless this attribute is set.
-    this.root = make("section", { class: "cutetut-picker cutetut-timeline", "data-lm-suppress-shortcuts": "true",
-      "aria-label": title || "timeline" },
-      ...(title ? [make("h4", { class: "tp-title" }, title)] : []), this.runTabs(), this.controls(), this.legend(),
-      this.wrap, this.readout, make("p", { class: "tp-keys", id: `${this.id}-keys` }, help),
+    this.tabs = tabs(`${this.id}-run`, "recording", [...this.runs.keys()], (name) => this.show(name));
+    this.root = frame("timeline", this.model.get("title"), this.runs.size > 1 ? this.tabs.root : "",
+      this.controls(), this.legend(), this.wrap, this.readout,
+      make("p", { class: "tp-keys", id: `${this.id}-keys` }, help),
       make("div", { class: "tl-tables" }, make("div", {}, this.part, this.shares),
         make("div", {}, this.caption, this.box)), this.live);
-  }
-
-  runTabs() {
-    const names = [...this.runs.keys()];
-    this.radios = names.map((value) => make("input", { type: "radio", name: `${this.id}-run`, value,
-      onchange: () => this.show(value) }));
-    if (names.length === 1) return "";
-    return make("fieldset", { class: "tp-tabs" }, make("legend", {}, "recording"),
-      ...this.radios.map((radio) => make("label", {}, radio, make("span", {}, radio.value))));
   }
 
   controls() {
@@ -78,10 +65,8 @@ class Timeline {
 
   // ---- the selection
 
-  /** Write into the model; its change events bring it to the screen. */
   choose(traits) {
-    for (const [name, value] of Object.entries(traits)) this.model.set(name, value);
-    this.model.save_changes();
+    assign(this.model, traits);
   }
 
   /** Show another run, and in it the same work: the bar of the same row, kind and tile. */
@@ -177,7 +162,7 @@ class Timeline {
     const other = run !== this.run;
     Object.assign(this, { run, chosen, window: [from, to], hover: null });
     if (other) this.prepare();
-    for (const radio of this.radios) radio.checked = radio.value === run.name;
+    this.tabs.show(run.name);
     const room = run.duration - (to - from);
     this.slider.disabled = room <= 0;
     this.slider.value = room > 0 ? (1000 * from) / room : 0;
@@ -357,17 +342,9 @@ class Timeline {
   listen() {
     this.listenToChart();
     this.listenToList();
-    const size = new ResizeObserver(() => this.redraw());
-    size.observe(this.wrap);
-    const unwatch = watchTheme(() => this.redraw());
-    const follow = () => this.follow();
-    const events = ["run", "selected", "window"].map((name) => `change:${name}`);
-    for (const event of events) this.model.on(event, follow);
-    return () => {
-      for (const event of events) this.model.off(event, follow);
-      unwatch();
-      size.disconnect();
-    };
+    const stops = [watchLook(this.wrap, () => this.redraw()),
+      watchModel(this.model, ["run", "selected", "window"], () => this.follow())];
+    return () => stops.forEach((stop) => stop());
   }
 }
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-import anywidget
 import numpy as np
 import traitlets
 
 from cutetut import plots
-
-HERE = Path(__file__).parent
-PARTS = ("common.js", "timeline_chart.js", "timeline.js")
-STYLES = ("common.css", "timeline.css")
+from cutetut.widgets.base import Picker, source
 
 
 class TimelineError(ValueError):
@@ -43,7 +37,7 @@ class Span(NamedTuple):
 Spans: TypeAlias = "Iterable[Span | Sequence[Any]]"
 
 
-class Timeline(anywidget.AnyWidget):
+class Timeline(Picker):
     """Show one row per role and a bar per span; zoom, pan, and click a bar to mark all bars of the same tile.
 
     All interaction runs in the browser, so it also works in a published page with no kernel. Where JavaScript
@@ -67,8 +61,8 @@ class Timeline(anywidget.AnyWidget):
         traitlets.TraitError: a run, span or window that does not exist.
     """
 
-    _esm = "\n".join((HERE / name).read_text(encoding="utf-8") for name in PARTS)
-    _css = "\n".join((HERE / name).read_text(encoding="utf-8") for name in STYLES)
+    _esm = source("common.js", "timeline_chart.js", "timeline.js")
+    _css = source("common.css", "timeline.css")
 
     title = traitlets.Unicode("").tag(sync=True)
     unit = traitlets.Unicode("cycles").tag(sync=True)
@@ -158,12 +152,8 @@ class Timeline(anywidget.AnyWidget):
         run = f", run '{self.run}'" if len(self._spans) > 1 else ""
         return f"Timeline({len(self.spans)} spans in {len(self._rows)} rows{run})"
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the live view, and a figure of the same state for where JavaScript is missing."""
-        bundle = super()._repr_mimebundle_(**kwargs)
-        assert bundle is not None  # only a widget without a view has none
-        data, metadata = bundle
-        picture = plots.timeline(
+    def still(self) -> plots.Picture:
+        return plots.timeline(
             [(*span[:5], lane) for span, lane in zip(self.spans, self._lanes[self.run], strict=True)],
             rows=self._rows,
             kinds=[kind["name"] for kind in self._kinds],
@@ -172,8 +162,6 @@ class Timeline(anywidget.AnyWidget):
             unit=self.unit,
             title=" - ".join(part for part in (self.title, self.run) if part),
         )
-        data["image/png"] = base64.b64encode(picture.png()).decode("ascii")
-        return data, metadata
 
 
 def lanes(spans: Sequence[Span], kinds: Sequence[str]) -> list[int]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
-import anywidget
 import numpy as np
 import numpy.typing as npt
 
@@ -75,21 +72,3 @@ def wgmma_m64(columns: int) -> ThreadMap:
             owner[row, col] = 32 * (row // 16) + 4 * (row % 8) + (col % 8) // 2
             value[row, col] = col % 2 + 2 * (row % 16 // 8) + 4 * (col // 8)
     return ThreadMap(owner, value)
-
-
-def page(widget: anywidget.AnyWidget) -> str:
-    """An HTML page that mounts the widget's module with a model of its own; it needs no network."""
-    every = set(widget.traits(sync=True)) - {"_esm", "_css", "_anywidget_id"}
-    state = {name: getattr(widget, name) for name in sorted(every - set(anywidget.AnyWidget.class_traits(sync=True)))}
-    text = (Path(__file__).parent / "mount.html").read_text(encoding="utf-8")
-    for mark, content in (
-        ("/*CSS*/", str(widget._css)),
-        ("/*STATE*/", _embed(state)),
-        ("/*ESM*/", _embed(str(widget._esm))),
-    ):
-        text = text.replace(mark, content)
-    return text
-
-
-def _embed(data: Any) -> str:
-    return json.dumps(data).replace("<", "\\u003c")
