@@ -1,7 +1,7 @@
 """Correct Hopper kernels (tests/emulator/bugs) and copies of them with one line changed.
 
-Nothing here needs the emulator: `python -m tests.emulator.mutants NAME` runs a mutant on whatever backend is chosen and
-prints what came of it, which is how an H200 is asked what it does with each.
+Nothing here needs the emulator: `python -m tests.emulator.mutants NAME [RUNS]` runs a mutant on whatever backend is
+chosen and prints what came of it, which is how an H200 and its tools are asked about each (sanitize.py).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 BUGS = Path(__file__).parent / "bugs"
+COMPILED = "compiled"  # printed before the first launch
 
 
 @dataclass(frozen=True)
@@ -182,8 +183,8 @@ def compiled(module: ModuleType, arguments: list[torch.Tensor], device: str = "c
     return lambda: function(*views), tensors
 
 
-def main(name: str) -> None:
-    """Run a mutant, or a correct kernel, ten times and say what comes of it."""
+def main(name: str, runs: int) -> None:
+    """Run a mutant, or a correct kernel, several times and say what comes of it."""
     import cutetut
 
     mutant = MUTANTS.get(name)
@@ -192,15 +193,16 @@ def main(name: str) -> None:
         loaded = load(kernel, Path(folder), mutant)
         arguments, want = CASES[kernel]()
         launch, tensors = compiled(loaded.module, arguments, str(cutetut.device))
+        print(COMPILED, flush=True)
         wrong = 0
-        for _ in range(10):
+        for _ in range(runs):
             tensors[-1].zero_()
             launch()
             if cutetut.on_gpu:
                 torch.cuda.synchronize()
             wrong += not torch.equal(tensors[-1].cpu().double(), want)
-    print(f"{name}: right {10 - wrong} times, wrong {wrong} times")
+    print(f"right {runs - wrong} times, wrong {wrong} times", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 10)
