@@ -1,8 +1,7 @@
 """Half precision: f16 and bf16, single and packed in pairs (PTX ISA section 9.7.4).
 
 Operands are bit patterns.  They are decoded to float64, where products are exact and sums are rounded to odd,
-and the result is rounded once to the format.  fma's .oob, which replaces the NaN that TMA fills in
-out of bounds by zero, is not emulated: the ISA does not say which NaN that is.
+and the result is rounded once to the format.
 
 Seen on an H200: neg and abs give 0x7FFF for every NaN, f16 and bf16; mul.ftz and fma.ftz flush 2**-14 - 2**-25,
 which f16 rounds to its smallest normal number (floats.tiny).
@@ -15,9 +14,11 @@ from collections.abc import Callable
 import numpy as np
 
 from .alu_float import extremum
-from .alu_forms import DTYPES, Compute, Modifiers, Operation, form
+from .alu_forms import DTYPES, Compute, IllegalForm, Modifiers, Operation, form
 from .alu_integer import split
 from .floats import BF16, F16, Format, add_odd, decode, encode, f64, narrow, saturate, tiny
+
+OOB_NAN = 0x7FFF  # of f16 and of bf16
 
 
 def format_of(kind: str) -> Format:
@@ -45,6 +46,8 @@ def flush16(bits: np.ndarray) -> np.ndarray:
 def half(kind: str, m: Modifiers, sources: int, function: Callable[..., np.ndarray]) -> Operation:
     """A float64 function with the result rounded to the format; .ftz, .sat and .relu as the modifiers say."""
     fmt = format_of(kind)
+    if "oob" in m and "ftz" in m:
+        raise IllegalForm(".oob does not go with .ftz")
 
     def compute(*values: np.ndarray) -> np.ndarray:
         inputs = map(flush16, values) if "ftz" in m and fmt is F16 else values
@@ -53,6 +56,8 @@ def half(kind: str, m: Modifiers, sources: int, function: Callable[..., np.ndarr
             result = narrow(result, fmt)
         elif "ftz" in m:
             result = np.where(tiny(result, fmt), np.copysign(0.0, result), result)
+        if "oob" in m:
+            result = np.where(_filled(values), 0.0, result)
         if "sat" in m:
             result = saturate(result)
         if "relu" in m:
@@ -60,6 +65,11 @@ def half(kind: str, m: Modifiers, sources: int, function: Callable[..., np.ndarr
         return encode(result, fmt)
 
     return packed(kind, sources, compute)
+
+
+def _filled(values: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Where an operand is the NaN with which TMA fills in what lies out of bounds: .oob makes the result zero there."""
+    return np.logical_or.reduce([bits == OOB_NAN for bits in values])
 
 
 def relu(x: np.ndarray) -> np.ndarray:
@@ -79,8 +89,8 @@ ARITHMETIC: dict[str, Callable[..., np.ndarray]] = {
 
 @form("add sub mul", "f16 f16x2", "rn ftz sat")
 @form("add sub mul", "bf16 bf16x2", "rn")
-@form("fma", "f16 f16x2", "rn! ftz sat|relu")
-@form("fma", "bf16 bf16x2", "rn! relu")
+@form("fma", "f16 f16x2", "rn! ftz oob sat|relu")
+@form("fma", "bf16 bf16x2", "rn! oob relu")
 def _arithmetic(name: str, kind: str, m: Modifiers) -> Operation:
     return half(kind, m, 3 if name == "fma" else 2, ARITHMETIC[name])
 

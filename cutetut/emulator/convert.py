@@ -69,7 +69,7 @@ def scalar_modifiers(result: str, source: str) -> str | None:
     known = {*INTEGER, *FLOATS}
     ftz = " ftz" if "f32" in (result, source) else ""
     sat = "" if "bf16" in (result, source) else " sat"
-    if result not in known or source not in known or _byte_and_bfloat(result, source):
+    if result not in known or source not in known:
         return None
     if result in INTEGER:
         if source in INTEGER:
@@ -86,8 +86,11 @@ def scalar_modifiers(result: str, source: str) -> str | None:
     return f"{TO_FLOAT}!{ftz}{sat}" if FLOATS[result] < FLOATS[source] else f"{ftz}{sat}"
 
 
-def _byte_and_bfloat(result: str, source: str) -> bool:
-    return "bf16" in (result, source) and bool({"u8", "s8"} & {result, source})
+def _check_byte(inst: Instruction, machine: Machine, result: str, source: str) -> None:
+    """Between bytes and bf16 NVIDIA's assembler takes 8-bit registers only, elsewhere wider ones too."""
+    for operand, kind in zip(inst.operands, (result, source), strict=False):
+        if kind in ("u8", "s8") and machine.register_dtype(operand).itemsize != 1:
+            raise unsupported(inst, "a byte that is converted to or from .bf16 must be in a .b8 register")
 
 
 def _may_saturate(result: str, source: str) -> bool:
@@ -285,6 +288,8 @@ def decode_cvt(inst: Instruction, machine: Machine) -> Step:
     allowed = scalar_modifiers(result, source)
     if allowed is None:
         raise unsupported(inst, f"no conversion from .{source} to .{result} on sm_90")
+    if "bf16" in (result, source):
+        _check_byte(inst, machine, result, source)
     modifiers = check_modifiers(inst, allowed, present)
     if {"relu", "satfinite"} & modifiers and ({"sat", "rm", "rp", "ftz"} & modifiers):
         raise unsupported(inst, ".relu and .satfinite go with .rn or .rz only")

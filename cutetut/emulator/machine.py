@@ -25,6 +25,7 @@ from .memory import (
     SHARED_BASE,
     SHARED_LIMIT,
     SHARED_WINDOW,
+    UINT,
     GenericMemory,
     GlobalMemory,
     LocalMemory,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from .scheduler import Scheduler
 
 Dim = tuple[int, int, int]
-STORAGE = {1: np.dtype(np.bool_), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 SM_COUNT = 132  # of an H100 SXM or H200
 THREADS_PER_WAVE = 2048  # resident threads: wide enough to amortise a numpy call, small enough for the caches
 REGISTER_BYTES_PER_WAVE = 96 << 20
@@ -82,7 +82,7 @@ class Counters:
 
 def storage_dtype(kind: str) -> np.dtype:
     """The dtype of a register row declared with this PTX type."""
-    return STORAGE[BYTES[kind]]
+    return np.dtype(np.bool_) if kind == "pred" else np.dtype(UINT[BYTES[kind]])
 
 
 @dataclass
@@ -449,7 +449,7 @@ def _fill_specials(m: Machine, ctas: int) -> None:
         s[f"%cluster_nctaid.{axis}"][:] = launch.cluster[a]
     s["%laneid"][:] = m.lane
     s["%warpid"][:] = m.in_cta // 32
-    s["%nwarpid"][:] = m.warps_per_cta
+    s["%nwarpid"][:] = 64  # warps of an SM
     s["%smid"][:] = m.cta_of % SM_COUNT
     s["%nsmid"][:] = SM_COUNT
     below = (np.uint64(1) << m.lane.astype(np.uint64)) - np.uint64(1)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from cutetut.emulator.errors import UnknownInstruction
 from tests.emulator import exact
 from tests.emulator.lines import call, execute, refused
 
@@ -205,7 +204,24 @@ def test_halves_have_no_constants(line: str) -> None:
         execute(line, [(np.ones(32, u16), "%h1"), (np.ones(32, u32), "%r1")], u16, "%h1")
 
 
-@pytest.mark.emulator
-def test_a_legal_form_that_is_not_emulated_is_named() -> None:
-    with pytest.raises(UnknownInstruction, match=r"fma\.rn\.oob\.f16"):
-        call("fma.rn.oob.f16", *[np.ones(32, u16)] * 3, out=u16)
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_oob_replaces_the_nan_that_tma_fills_in(place: int, kind: str) -> None:
+    """Any operand that is 0x7FFF makes the result zero, any other NaN stays one."""
+    one = 0x3C00 if kind == "f16" else 0x3F80
+    infinity = 0x7C00 if kind == "f16" else 0x7F80
+    nans = np.arange(infinity - 2, NAN + 1, dtype=u16)  # and the largest numbers
+    patterns = np.concatenate([nans, nans | 0x8000, ALL16[::37]])
+    lanes = [np.full(len(patterns), one, u16)] * 3
+    lanes[place] = patterns
+    want = np.where(patterns == NAN, u16(0), bits_of(oracle("fma", kind, lanes), kind))
+    both_halves("fma.rn.oob", kind, lanes, want)
+    negative = (want >> 15 == 1) & (want != NAN)
+    both_halves("fma.rn.oob.relu", kind, lanes, np.where(negative, u16(0), want))
+
+
+@pytest.mark.parametrize("opcode", ["fma.rn.ftz.oob.f16", "fma.rn.oob.f32", "add.oob.f16"])
+def test_oob_goes_with_fma_of_halves_only(opcode: str) -> None:
+    dtype = f32 if opcode.endswith("f32") else u16
+    with refused(opcode):
+        call(opcode, *[np.ones(32, dtype)] * (3 if "fma" in opcode else 2), out=dtype)

@@ -291,6 +291,19 @@ def test_float_to_integer(mode: str, result: str, rng: np.random.Generator) -> N
         assert call(f"cvt.{mode}.{result}.bf16", ALL16[::7].copy(), out=INTEGERS[result]).tolist() == want
 
 
+@pytest.mark.parametrize("kind", ["s8", "u8"])
+def test_bytes_and_bfloat16(kind: str) -> None:
+    """The byte must be in an 8-bit register."""
+    every = np.arange(256, dtype=np.uint8)
+    line = f".reg .b8 %b<2>; cvt.u8.u16 %b1, %h1; cvt.rn.bf16.{kind} %h2, %b1;"
+    got = execute(line, [(every.astype(u16), "%h1")], u16, "%h2")
+    same_bits((got.astype(u32) << 16).view(f32), every.view(INTEGERS[kind]).astype(f32))
+    numbers = as_torch(ALL16[::7].copy(), "bf16").double().tolist()
+    line = f".reg .b8 %b<2>; cvt.rni.{kind}.bf16 %b1, %h1; cvt.u16.u8 %h2, %b1;"
+    bytes_of = execute(line, [(ALL16[::7].copy(), "%h1")], u16, "%h2").astype(np.uint8).view(INTEGERS[kind])
+    assert bytes_of.tolist() == [clamped_integer(v, "rni", kind, "bf16") for v in numbers]
+
+
 def test_pack(rng: np.random.Generator) -> None:
     a, b = (rng.integers(-(2**31), 2**31, 300, np.int32) >> rng.integers(0, 31, 300).astype(np.int32) for _ in "ab")
     c = rng.integers(0, 2**32, 300, u32)
