@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,12 +12,14 @@ import pytest
 import torch
 
 from cutetut import bench, notebooks
-from cutetut.diagnose import diagnose
 
 NAME = "12_tma_pipeline"
 BF16, F16 = torch.bfloat16, torch.float16
 HALF_ULP = {BF16: 2.0**-8, F16: 2.0**-11}  # of the result, relative
-CONFIGURATIONS = [(128, 1, 2), (128, 2, 1), (128, 3, 2), (128, 6, 1), (256, 1, 2), (256, 2, 2), (256, 4, 2)]
+CONFIGURATIONS = [
+    (64, 1, 1), (64, 8, 2), (128, 1, 2), (128, 2, 1), (128, 3, 2), (128, 6, 1), (192, 2, 1), (192, 5, 2),
+    (256, 1, 2), (256, 2, 2), (256, 4, 2),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,15 @@ def assert_product(C: torch.Tensor, A: torch.Tensor, B: torch.Tensor) -> None:
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize(
     ("shape", "stages", "ctas"),
-    [((32, 256), 1, 1), ((2, 8), 4, 2), ((33, 264), 2, 3), ((100, 1000), 3, 1), ((70, 512), 12, 2), ((128, 256), 8, 9)],
+    [
+        ((32, 256), 1, 1),
+        ((1, 8), 4, 2),
+        ((2, 264), 3, 1),
+        ((33, 264), 2, 3),
+        ((100, 1000), 3, 1),
+        ((70, 512), 12, 2),
+        ((128, 256), 8, 9),
+    ],
 )
 def test_copy_is_exact_and_stays_inside(
     chapter: ModuleType, rng: np.random.Generator, device: str, dtype: torch.dtype, shape: tuple[int, int],
@@ -66,7 +74,7 @@ def test_copy_is_exact_and_stays_inside(
     [
         (lambda d: (torch.zeros(4, 8, device=d),), TypeError, "must be float16"),
         (lambda d: (torch.zeros(4, 12, device=d).half(),), ValueError, "multiple of 8 columns"),
-        (lambda d: (torch.zeros(1, 8, device=d).half(),), ValueError, "2 rows or more"),
+        (lambda d: (torch.zeros(0, 8, device=d).half(),), ValueError, "not empty"),
         (lambda d: (torch.zeros(4, 0, device=d).half(),), ValueError, "multiple of 8 columns"),
         (lambda d: (torch.zeros(8, 8, device=d).half().T,), ValueError, "row-major without gaps"),
         (lambda d: (torch.zeros(65, device=d).half()[1:].reshape(8, 8),), ValueError, "16 bytes"),
@@ -99,27 +107,28 @@ def test_gemm_matches_float64_in_every_configuration(
     chapter: ModuleType, rng: np.random.Generator, device: str, configuration: tuple[int, int, int]
 ) -> None:
     bN, stages, consumers = configuration
-    A, B = matrix(rng, 256, 448, device), matrix(rng, 256, 448, device)
-    C = torch.full((256, 256), float("nan"), dtype=BF16, device=device)
+    A, B = matrix(rng, 256, 448, device), matrix(rng, 384, 448, device)
+    C = torch.full((256, 384), float("nan"), dtype=BF16, device=device)
     assert chapter.tma_gemm(A, B, C, bN=bN, stages=stages, consumers=consumers) is C
     assert_product(C, A, B)
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16])
-@pytest.mark.parametrize("shape", [(2, 8, 8), (63, 136, 72), (129, 264, 200), (300, 120, 128)], ids=str)
-@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize("shape", [(1, 8, 8), (2, 8, 8), (63, 136, 72), (129, 264, 200), (300, 120, 128)], ids=str)
+@pytest.mark.parametrize(("bN", "stages"), [(128, 1), (128, 3), (192, 2)])
 def test_gemm_clips_ragged_sizes_and_stays_inside(
     chapter: ModuleType,
     rng: np.random.Generator,
     device: str,
     dtype: torch.dtype,
     shape: tuple[int, int, int],
+    bN: int,
     stages: int,
 ) -> None:
     M, N, K = shape
     A, B = matrix(rng, M, K, device, dtype), matrix(rng, N, K, device, dtype)
     memory = torch.full((M + 2, N), 7.0, dtype=dtype, device=device)
-    chapter.tma_gemm(A, B, memory[1:-1], bN=128, stages=stages)
+    chapter.tma_gemm(A, B, memory[1:-1], bN=bN, stages=stages)
     assert_product(memory[1:-1], A, B)
     assert (memory[0] == 7).all() and (memory[-1] == 7).all()
 
@@ -130,7 +139,7 @@ def test_gemm_is_exact_on_integers(chapter: ModuleType, rng: np.random.Generator
     assert np.array_equal(wide(C), wide(A) @ wide(B).T)
 
 
-@pytest.mark.parametrize(("bN", "consumers"), [(128, 1), (128, 2), (256, 2)])
+@pytest.mark.parametrize(("bN", "consumers"), [(64, 2), (128, 1), (128, 2), (192, 2), (256, 2)])
 def test_gemm_puts_every_element_in_its_place(chapter: ModuleType, device: str, bN: int, consumers: int) -> None:
     """One nonzero per row of A and B, and no two equal products in a row or column."""
     A, B = torch.zeros(128, 72), torch.zeros(256, 72)
@@ -149,11 +158,11 @@ def test_gemm_spreads_nan_to_its_row_only(chapter: ModuleType, rng: np.random.Ge
     assert torch.equal(C.isnan(), expected)
 
 
-def test_gemm_compiles_once_per_shape(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
-    A, B = matrix(rng, 128, 64, device), matrix(rng, 128, 64, device)
-    chapter.tma_gemm(A, B, bN=128, stages=2)
+def test_one_compilation_serves_all_sizes(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
+    chapter.tma_gemm(matrix(rng, 128, 64, device), matrix(rng, 128, 64, device), bN=128, stages=2)
     before = dict(chapter._compiled)
-    assert_product(chapter.tma_gemm(2 * A, B, bN=128, stages=2), 2 * A, B)
+    A, B = matrix(rng, 70, 136, device), matrix(rng, 200, 136, device)
+    assert_product(chapter.tma_gemm(A, B, bN=128, stages=2), A, B)
     assert chapter._compiled == before
 
 
@@ -167,13 +176,13 @@ GOOD = (128, 64)
         (torch.zeros(GOOD), torch.zeros(GOOD), {}, TypeError, "A is torch.float32"),
         (torch.zeros(128, 60).half(), torch.zeros(128, 60).half(), {}, ValueError, "K=60"),
         (torch.zeros(GOOD).half(), torch.zeros(100, 64).half(), {}, ValueError, "N=100"),
-        (torch.zeros(1, 64).half(), torch.zeros(GOOD).half(), {}, ValueError, "M=1,"),
+        (torch.zeros(0, 64).half(), torch.zeros(GOOD).half(), {}, ValueError, "M=0,"),
         (torch.zeros(128, 0).half(), torch.zeros(128, 0).half(), {}, ValueError, "K=0"),
         (torch.zeros(GOOD).half(), torch.zeros(128, 128).half(), {}, ValueError, "MxK, NxK and MxN"),
         (torch.zeros(2, *GOOD).half(), torch.zeros(GOOD).half(), {}, ValueError, "3 dimensions"),
         (torch.zeros(64, 128).half().T, torch.zeros(GOOD).half(), {}, ValueError, "row-major without gaps"),
-        (torch.zeros(GOOD).half(), torch.zeros(GOOD).half(), {"bN": 192}, ValueError, "bN=192"),
-        (torch.zeros(GOOD).half(), torch.zeros(GOOD).half(), {"stages": 7}, ValueError, "stages=7"),
+        (torch.zeros(GOOD).half(), torch.zeros(GOOD).half(), {"bN": 320}, ValueError, "bN=320"),
+        (torch.zeros(GOOD).half(), torch.zeros(GOOD).half(), {"bN": 128, "stages": 7}, ValueError, "7 stages"),
         (torch.zeros(GOOD).half(), torch.zeros(GOOD).half(), {"stages": 0}, ValueError, "stages=0"),
         (torch.zeros(GOOD).half(), torch.zeros(GOOD).half(), {"bN": 256, "stages": 5}, ValueError, "shared memory"),
         (torch.zeros(GOOD).half(), torch.zeros(GOOD).half(), {"consumers": 1}, ValueError, "256 accumulators"),
@@ -188,7 +197,7 @@ def test_gemm_refuses_what_it_does_not_support(
         chapter.tma_gemm(a.to(device), b.to(device), **options)
 
 
-@pytest.mark.parametrize(("bN", "stages"), [(128, s) for s in range(1, 7)] + [(256, s) for s in range(1, 5)])
+@pytest.mark.parametrize(("bN", "stages"), [(64, 8), (128, 1), (128, 6), (192, 5), (256, 1), (256, 4)])
 def test_every_configuration_that_is_allowed_fits_an_sm(chapter: ModuleType, device: str, bN: int, stages: int) -> None:
     chapter.refuse_configuration(bN, stages, 2)
     info = compiled(chapter, device, bN, stages, 2)
@@ -228,43 +237,45 @@ def test_a_traced_launch_computes_the_same_and_its_clock_runs_forward(
 
 # What goes wrong ----------------------------------------------------------------------------------------------
 
-FULL_WAIT = "            cute.arch.mbarrier_wait(full + stage, turn & 1)\n"
-EMPTY_WAIT = "            cute.arch.mbarrier_wait(empty + stage, (turn & 1) ^ 1)\n"
-BYTES = "(full + stage, (bM + bN) * bK * dtype.width // 8)"
-BROKEN = {
-    "no wait for full": (FULL_WAIT, "", "Uninitialized"),
-    "no wait for empty": (EMPTY_WAIT, "", "IllegalInstruction"),
-    "half the bytes": (BYTES, BYTES.replace("// 8", "// 16"), "AsyncMismatch"),
-    "twice the bytes": (BYTES, BYTES.replace("// 8", "// 4"), "Deadlock"),
-    "producer's parity": ("(turn & 1) ^ 1)", "turn & 1)", "Deadlock"),
-    "consumers' parity": (FULL_WAIT, FULL_WAIT.replace("turn & 1", "(turn & 1) ^ 1"), "Uninitialized"),
-    "no wait_group": ("            warpgroup.wait_group(1)", "            pass", "InFlight"),
-    "no proxy fence": (
-        '            cute.arch.fence_proxy("async.shared", space="cta")',
-        "            pass",
-        "MissingFence",
-    ),
+NAMED = {
+    "no wait for full": "Uninitialized",
+    "no wait for empty": "IllegalInstruction",
+    "half the bytes": "AsyncMismatch",
+    "twice the bytes": "Deadlock",
+    "producer's parity": "Deadlock",
+    "consumers' parity": "Uninitialized",
+    "released too early": "InFlight",
+    "no wait for the WGMMAs": "InFlight",
+    "swizzles differ": "warning",
+    "no proxy fence": "MissingFence",
+    "slab not waited for": "InFlight",
+    "copy: no wait for the store": "InFlight",
 }
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("case", BROKEN)
-def test_one_broken_line_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str) -> None:
-    old, new, error = BROKEN[case]
-    source = notebooks.tagged_source(NAME)
-    assert source.count(old) == 1
-    file = tmp_path / "changed.py"
-    file.write_text(source.replace(old, new))
-    spec = importlib.util.spec_from_file_location("changed", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    A, B, C = (torch.ones(rows, columns, dtype=BF16) for rows, columns in ((128, 320), (128, 320), (128, 128)))
-    capsys.readouterr()
-    diagnose(module.gemm_launch, A, B, C, 128, 2, 2, None)
-    said = capsys.readouterr().out
-    assert said.startswith(f"{error}:"), said
-    assert re.search(r"changed\.py:\d+", said)
+@pytest.mark.parametrize("name", NAMED)
+def test_a_mistake_is_named(names: dict[str, Any], capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert names["MISTAKES"].keys() == NAMED.keys()
+    names["explain"](name)
+    report = capsys.readouterr().out.split("\n+ ")[1]
+    assert f"\n{NAMED[name]}:" in report
+    assert re.search(r"one_line_changed\.py:\d+", report)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", ["", "copy"])
+def test_no_alarm_without_a_mistake(names: dict[str, Any], name: str) -> None:
+    said, C, expected = names["emulate"](names["changed"](), name)
+    assert said.startswith("the emulator found no fault")
+    assert np.abs(wide(C) - wide(expected)).max() < 0.5
+
+
+@pytest.mark.gpu
+def test_a_mistake_on_the_gpu_is_told_from_what_is_right() -> None:
+    module = notebooks.load(NAME, bench.BENCH_TAGS)
+    module.MISTAKES = {"swizzles differ": module.MISTAKES["swizzles differ"]}
+    assert module.mistakes_on_gpu() == [{"mistake": "swizzles differ", "right": 0, "wrong": 10, "ended": "ends"}]
 
 
 # The notebook -------------------------------------------------------------------------------------------------
@@ -275,11 +286,43 @@ def cell(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def names(chapter: ModuleType) -> dict[str, Any]:
-    """What the exercises' checks may use: the kernels, and the helpers of the first broken cell."""
-    space = dict(vars(chapter))
+def names() -> dict[str, Any]:
+    """What the exercises' checks may use: the kernels, the mistakes, and the helpers of the first broken cell."""
+    space = dict(vars(notebooks.load(NAME, bench.BENCH_TAGS)))
     exec(cell("break-wait").rsplit("\n\n\n", 1)[0], space)
     return space
+
+
+WRONG = {  # a part of what the check has to say
+    1: {
+        "lambda kt, stages: (kt // stages, kt & 1, 1)": "is not in stage",
+        "lambda kt, stages: (kt % stages, 0, kt // stages & 1 ^ 1)": "does not tell whether it is loaded",
+        "lambda kt, stages: (kt % stages, kt // stages & 1, kt // stages & 1)": "the producer waits although",
+        "lambda kt, stages: (kt % stages, kt // stages & 1, 1)": "the producer",
+        "lambda kt, stages: None": "return three numbers",
+    },
+    2: {
+        "lambda bM, bN, bK, bits: 232448 // ((bM + bN) * bK * bits // 8)": "one more",
+        "lambda bM, bN, bK, bits: 500": "leave",
+        "lambda bM, bN, bK, bits: 4.5": "whole number",
+        "lambda bM, bN, bK, bits: -1": "whole number",
+    },
+    3: {"8": "not yet", "128": "not yet", "257": "not yet", "0": "not yet", "'many'": "a number"},
+    4: {"1": "not 1 times", "16": "not 16 times", "'all'": "not all times"},
+}
+CHECKS = {1: "check_ring", 2: "check_most_stages", 3: "check_arrivals", 4: "check_stores"}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in WRONG for answer in WRONG[number]])
+def test_wrong_answers_are_told_why(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
+) -> None:
+    exec(cell(f"exercise-{number}-check"), names)
+    capsys.readouterr()
+    exec(f"{CHECKS[number]}({answer})", names)
+    said = capsys.readouterr().out
+    assert said.startswith("not yet") and WRONG[number][answer] in said, said
 
 
 @pytest.mark.emulator
@@ -306,12 +349,27 @@ def test_kernel_bodies_stay_short() -> None:
 
 def test_the_benchmark_measures_only_what_the_kernels_accept() -> None:
     module = notebooks.load(NAME, bench.BENCH_TAGS)
-    for bN, stages, consumers in module.SERIAL + module.PIPELINES + module.BEST:
-        module.refuse_configuration(bN, stages, consumers)
-    assert {s for bN, s, _ in module.PIPELINES if bN == 128} == {2, 3, 4, 5, 6}
+    for configuration in module.SWEEP + module.BEST:
+        module.refuse_configuration(*configuration)
+    assert set(module.BEST) <= set(module.SWEEP)
+    for bN in (64, 128, 192, 256):  # up to the last that fits
+        most = max(stages for n, stages, _ in module.SWEEP if n == bN)
+        with pytest.raises(ValueError, match="shared memory"):
+            module.refuse_configuration(bN, most + 1, 2)
 
 
-@pytest.mark.emulator
+def test_the_rungs_before_compute_the_same_product(rng: np.random.Generator, device: str) -> None:
+    module = notebooks.load(NAME, bench.BENCH_TAGS)
+    A, B = matrix(rng, 256, 128, device), matrix(rng, 256, 128, device)
+    C = torch.zeros(256, 256, dtype=BF16, device=device)
+    rungs = module.rungs_before(A, B, C)
+    assert list(rungs) == ["04 scalar FMA", "07 mma.sync", "08 WGMMA"]
+    for name in ("07 mma.sync", "08 WGMMA"):
+        rungs[name]()
+        assert_product(C, A, B)
+        C.zero_()
+
+
 def test_the_timeline_of_a_traced_launch_can_be_drawn(
     chapter: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
@@ -321,12 +379,16 @@ def test_the_timeline_of_a_traced_launch_can_be_drawn(
     space = dict(vars(chapter))
     exec(cell("timeline-figure").rsplit("\n\n\n", 1)[0], space)
     at = space["events"](timeline)
-    assert all(len(at[name]) == 8 for name in at)
+    assert all(at[name].shape == (8,) for name in ("asked", "granted", "landed"))
+    assert all(at[name].shape == (2, 8) for name in ("wanted", "got", "started", "done"))
     assert (at["granted"] < at["landed"]).all() and (at["landed"] <= at["started"]).all()
-    assert (at["started"] < at["done"]).all()
-    picture = space["draw_timelines"]([timeline, timeline])
-    assert len(picture.figure.axes) == 2
-    assert picture.png().startswith(b"\x89PNG")
-    numbers = cell("timeline-numbers").split("\n\n\n")[0]
-    exec(numbers, space)
-    assert "consumer waits" in space["summary"](timeline)
+    assert (at["began"][:, None] < at["wanted"]).all() and (at["started"] < at["done"]).all()
+    assert (at["done"] <= at["finished"][:, None]).all() and (at["finished"] < at["left"]).all()
+    bars = space["spans"](timeline)
+    assert len(bars) == 8 * (4 + 2 * 2) + 2
+    assert {bar.row for bar in bars} == {"producer", "stage 0", "stage 1", "consumer 1", "consumer 2"}
+    in_stage = sorted((bar.start, bar.end) for bar in bars if bar.row == "stage 1")
+    assert all(before[1] <= after[0] for before, after in zip(in_stage, in_stage[1:], strict=False)), "one at a time"
+    assert space["show"]([timeline, timeline | {"stages": 3}]).run == "128x128, 2 stages"
+    exec(cell("timeline-numbers").split("\n\n\n")[0], space)
+    assert space["summary"](timeline).count("%") == 3
