@@ -31,7 +31,8 @@ from cutetut import notebooks, provenance
 WARM_UP = 10  # launches of each before anything is timed
 BURST = 40  # launches back to back, after a rest: what a GPU does while it is cool
 REST = 0.1  # seconds of rest before a burst, so that clocks recover
-ROUNDS = 5  # times that ours and the vendor's take turns; the median counts
+ROUNDS = 5  # times that ours and the vendor's bursts take turns; the median counts
+WINDOWS = 3  # the same for sustained windows, each of which is a long average already
 BURST_LIMIT = 1.0  # seconds that a burst may take, so that a slow kernel does not take minutes
 
 BENCH_TAGS = ("imports", "kernel", "bench")
@@ -92,7 +93,8 @@ class CudaTimer:
             return None
         for _ in range(launches):
             function()
-        query = [tool, "--query-gpu=clocks.sm", "--format=csv,noheader,nounits", "--id=0"]
+        this = f"--id=GPU-{self._cuda.get_device_properties(0).uuid}"  # of several GPUs, the one that torch uses
+        query = [tool, "--query-gpu=clocks.sm", "--format=csv,noheader,nounits", this]
         done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
         self._cuda.synchronize()
         text = done.stdout.strip()
@@ -114,9 +116,9 @@ def compare(
 
     ours, vendor: callables without arguments that launch on torch's current stream. flops: floating-point
     operations of one launch. size: what to call this measurement, such as {"M": 4096, ...}; it opens each
-    row. seconds: length of a sustained window. Each side is warmed up with 10 launches, then five rounds
-    alternate bursts (40 launches after 0.1 s of rest, fewer if they would take over a second) and sustained
-    windows; a row holds the median of a method: `ours_tflops`, `vendor_tflops`, `ratio`, `ours_us`, `vendor_us`
+    row. seconds: length of a sustained window. Each side is warmed up with 10 launches, then five
+    bursts each (40 launches after 0.1 s of rest, fewer if they would take over a second) and three sustained windows
+    each take turns; a row holds the median of a method: `ours_tflops`, `vendor_tflops`, `ratio`, `ours_us`, `vendor_us`
     (microseconds per launch, its overhead included), `launches` and `sm_mhz`. Raises NeedsGPU on the emulator.
     """
     _require_gpu("bench.compare")
@@ -143,11 +145,11 @@ def measure(
     burst = {side: max(1, min(BURST, int(BURST_LIMIT / t))) for side, t in once.items()}
     window = {side: max(1, math.ceil(seconds / t)) for side, t in once.items()}
     rows = []
-    for method, launches, rest in (
-        (f"burst of {BURST} launches", burst, REST),
-        (f"sustained {seconds * 1e3:.0f} ms", window, 0.0),
+    for method, launches, rest, rounds in (
+        (f"burst of {BURST} launches", burst, REST, ROUNDS),
+        (f"sustained {seconds * 1e3:.0f} ms", window, 0.0, WINDOWS),
     ):
-        times = _take_turns(ours, vendor, launches, rest, timer)
+        times = _take_turns(ours, vendor, launches, rest, rounds, timer)
         median = {side: statistics.median(values) for side, values in times.items()}
         tflops = {side: flops / t / 1e12 for side, t in median.items()}
         rows.append(
@@ -167,12 +169,17 @@ def measure(
 
 
 def _take_turns(
-    ours: Callable[[], Any], vendor: Callable[[], Any], launches: Mapping[str, int], rest: float, timer: Timer
+    ours: Callable[[], Any],
+    vendor: Callable[[], Any],
+    launches: Mapping[str, int],
+    rest: float,
+    rounds: int,
+    timer: Timer,
 ) -> dict[str, list[float]]:
     """Seconds per launch of each side in each round; who goes first changes, so that neither has it cooler."""
     times: dict[str, list[float]] = {"ours": [], "vendor": []}
     sides = [("ours", ours), ("vendor", vendor)]
-    for turn in range(ROUNDS):
+    for turn in range(rounds):
         for side, function in sides if turn % 2 == 0 else reversed(sides):
             if rest:
                 timer.rest(rest)

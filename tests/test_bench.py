@@ -69,7 +69,7 @@ def test_sides_take_turns_and_a_burst_begins_after_a_rest():
     assert [entry[0] for entry in bursts[::2]] == ["rest"] * 10
     turns = [entry[0] for entry in bursts[1::2]]
     assert turns == ["ours", "vendor", "vendor", "ours", "ours", "vendor", "vendor", "ours", "ours", "vendor"]
-    assert [entry[0] for entry in windows] == turns
+    assert [entry[0] for entry in windows] == turns[:6]  # a window is an average already
 
 
 def test_bursts_of_a_slow_kernel_are_shorter():
