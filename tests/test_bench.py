@@ -221,7 +221,14 @@ def test_a_missing_table_says_how_to_make_one(benched):
 
 # --- the committed tables
 
-TABLES = sorted(path.stem for path in (notebooks.project_root() / "book" / "data").glob("[0-9]*.json"))
+DATA = [path.stem for path in (notebooks.project_root() / "book" / "data").glob("*.json")]
+TABLES = sorted({path.stem for path in notebooks.toc()} & set(DATA))
+
+
+def test_every_file_of_measurements_belongs_to_a_chapter():
+    """A chapter's table has its name; what else it measured has its name and another word behind it."""
+    chapters = [path.stem for path in (notebooks.project_root() / "notebooks").glob("*.ipynb")]
+    assert not [name for name in DATA if not any(f"{name}_".startswith(f"{chapter}_") for chapter in chapters)]
 
 
 def test_every_notebook_that_measures_has_a_table():

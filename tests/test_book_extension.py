@@ -117,7 +117,7 @@ def test_malformed_measurements_are_an_error(
     (tmp_path / "04_x.json").write_text(json.dumps({"rows": []}))
     monkeypatch.setattr(generated, "DATA", tmp_path)
     monkeypatch.setattr(bench, "data_file", lambda name: tmp_path / f"{name}.json")
-    said, _ = build({"index.md": "# Index\n\n```{benchmarks}\n```\n"})
+    said, _ = build({"index.md": "# Index\n\n```{benchmarks}\n```\n", "notebooks/04_x.md": "# Chapter\n"})
     assert "ERROR: benchmarks: 04_x: 04_x.json is not a recorded benchmark" in said
 
 
@@ -135,6 +135,8 @@ def test_measurements_become_a_table(
     ]
     content = {"provenance": FACTS, "code_hash": "old" if stale else "now", "rows": rows}
     (tmp_path / "04_x.json").write_text(json.dumps(content))
+    (tmp_path / "04_x_probes.json").write_text("{}")  # a chapter's further measurements are no table
+    (tmp_path / "05_draft.json").write_text(json.dumps(content))  # nor is what belongs to no page
     monkeypatch.setattr(generated, "DATA", tmp_path)
     monkeypatch.setattr(bench, "data_file", lambda name: tmp_path / f"{name}.json")
     monkeypatch.setattr(bench, "current_hash", lambda name: "now")

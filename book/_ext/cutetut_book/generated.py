@@ -111,10 +111,14 @@ def _number(value: object) -> str:
 
 
 class Benchmarks(SphinxDirective):
-    """One section per file of `book/data`: where and on what it was measured, and the table."""
+    """One section per chapter with a file in `book/data`: where and on what it was measured, and the table.
+
+    The other files there are drafts' tables, or further measurements that a chapter shows itself.
+    """
 
     def run(self) -> list[nodes.Node]:
-        files = sorted(DATA.glob("*.json"))
+        chapters = self.env.found_docs
+        files = [file for file in sorted(DATA.glob("*.json")) if f"notebooks/{file.stem}" in chapters]
         if not files:
             raise self.error(
                 f"benchmarks: no measurements in {DATA.relative_to(ROOT)}; see python -m cutetut bench"
