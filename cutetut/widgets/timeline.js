@@ -112,9 +112,8 @@ class Timeline {
   fitted(from, length) {
     const { duration } = this.run;
     if (length >= duration) return null;
-    const least = Math.max(length, duration / DEEPEST);
-    const start = clamp(from, 0, duration - least);
-    return [start, start + least];
+    const start = clamp(from, 0, duration - length);
+    return [start, start + length];
   }
 
   look(part) {
@@ -158,9 +157,11 @@ class Timeline {
     const run = this.runs.get(this.model.get("run"));
     const selected = this.model.get("selected");
     const chosen = selected !== null && selected < run.spans.length ? selected : null;
-    const [from, to] = this.model.get("window") ?? [0, run.duration];
+    const part = this.model.get("window");
     const other = run !== this.run;
-    Object.assign(this, { run, chosen, window: [from, to], hover: null });
+    Object.assign(this, { run, chosen, hover: null });
+    this.window = (part && this.fitted(part[0], part[1] - part[0])) ?? [0, run.duration];
+    const [from, to] = this.window;
     if (other) this.prepare();
     this.tabs.show(run.name);
     const room = run.duration - (to - from);

@@ -94,12 +94,13 @@ class Timeline(Picker):
         every = [span for listed in self._spans.values() for span in listed]
         names = {"row": _order("row", rows, every), "kind": _order("kind", kinds, every)}
         self._lanes = {name: lanes(listed, names["kind"]) for name, listed in self._spans.items()}
-        self._shown = (next(iter(self._spans)) if run is None else run, None)
+        first = next(iter(self._spans)) if run is None else run
+        self._shown: tuple[str, int | None] = (first, None)
         super().__init__(
             title=title,
             unit=unit,
             tile=tile,
-            run=self._shown[0],
+            run=first,
             _rows=names["row"],
             _kinds=plots.kind_styles(names["kind"]),
             _runs=[self._pack(name, names) for name in self._spans],
@@ -205,28 +206,29 @@ def _checked(name: str, listed: Spans) -> list[Span]:
 
 
 def _span(what: str, given: Span | Sequence[Any]) -> Span:
+    """Return a span of Python's own numbers. Raises TimelineError."""
     try:
         span = Span(*given)
     except TypeError:
         raise TimelineError(f"{what} is {given!r}; it must be (row, kind, start, end, tile, stage, note)") from None
-    for field in ("start", "end"):
-        value = getattr(span, field)
-        if not isinstance(value, int | float | np.number) or not math.isfinite(value):
-            raise TimelineError(f"{what} has {field} {value!r}; it must be a clock reading")
-    for field in ("tile", "stage"):
-        value = getattr(span, field)
-        if value is not None and not isinstance(value, int | np.integer):
-            raise TimelineError(f"{what} has {field} {value!r}; it must be an integer or None")
-    if span.end < span.start:
-        order = f"ends at {span.end}, before it starts at {span.start}"
-        raise TimelineError(f"{what} {order}; leave out what never happened")
-    return Span(
-        str(span.row),
-        str(span.kind),
-        *(time.item() if isinstance(time, np.number) else time for time in (span.start, span.end)),
-        *(None if index is None else int(index) for index in (span.tile, span.stage)),
-        str(span.note),
-    )
+    start, end = _reading(f"{what} has start", span.start), _reading(f"{what} has end", span.end)
+    if end < start:
+        raise TimelineError(f"{what} ends at {end}, before it starts at {start}; leave out what never happened")
+    tile, stage = _index(f"{what} has tile", span.tile), _index(f"{what} has stage", span.stage)
+    return Span(str(span.row), str(span.kind), start, end, tile, stage, str(span.note))
+
+
+def _reading(what: str, value: Any) -> float:
+    number = value.item() if isinstance(value, np.number) else value
+    if not isinstance(number, int | float) or not math.isfinite(number):
+        raise TimelineError(f"{what} {value!r}; it must be a clock reading")
+    return number
+
+
+def _index(what: str, value: Any) -> int | None:
+    if value is not None and not isinstance(value, int | np.integer):
+        raise TimelineError(f"{what} {value!r}; it must be an integer or None")
+    return None if value is None else int(value)
 
 
 def _order(what: str, given: Sequence[str] | None, spans: Iterable[Span]) -> list[str]:

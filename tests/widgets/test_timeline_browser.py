@@ -275,6 +275,16 @@ def test_another_recording_keeps_the_tile(view: Timed) -> None:
     view.wait(lambda: view.marked() == listed(view.spans, 6))
 
 
+def test_a_window_beyond_the_end_of_a_shorter_recording_shows_its_end(view: Timed) -> None:
+    slow, fast = (max(s.end for s in view.widget._spans[name]) for name in ("slow", "fast"))
+    assert fast < slow - 1000
+    view.assign("run", "slow")
+    view.assign("window", [slow - 1000, slow])
+    view.wait(lambda: view.shows(".tl-caption", f"cycles {text(slow - 1000)} to {text(slow)}, of which"))
+    view.assign("run", "fast")
+    view.wait(lambda: view.shows(".tl-caption", f"cycles {text(fast - 1000)} to {text(fast)}, of which"))
+
+
 # ---- keys
 
 
