@@ -119,6 +119,17 @@ class Case:
         """Run it where the harness runs PTX."""
         run(self.text, *self.arguments())
 
+    def launch_on(self, device: str) -> None:
+        """Run it in the emulator ("cpu") or, in this process and not in the harness's worker, on the GPU ("cuda")."""
+        if device == "cpu":
+            return self.launch()
+        from tests.emulator.hardware import launch_here
+
+        launch_here(self.text, *self.arguments())
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.space} {self.nbytes} B, {self.name}"
+
 
 def aligned(array: np.ndarray) -> np.ndarray:
     """A copy that begins at a multiple of 512 bytes, as an allocation on a GPU does."""

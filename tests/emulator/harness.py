@@ -9,9 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from cutetut.emulator import ptx, scheduler
-from cutetut.emulator.memory import GlobalMemory
-
 Dim = tuple[int, int, int]
 
 
@@ -78,6 +75,9 @@ def run(
         from tests.emulator import hardware  # needs the CUDA driver
 
         return hardware.run_on_gpu(text, *arguments, **shape)
+    from cutetut.emulator import ptx, scheduler  # which the process that launches on a GPU does without
+    from cutetut.emulator.memory import GlobalMemory
+
     module = ptx.parse(text)
     memory = GlobalMemory()
     params, kept = [], []

@@ -1,27 +1,30 @@
-"""The emulator's counters beside Nsight Compute's, on a host with a Hopper GPU.
+"""The emulator's counters beside Nsight Compute's.
 
-    python -m tests.emulator.ncu_compare [--only TEXT] [--all-rows] [--sass]
+    python -m tests.emulator.ncu_compare record [--only TEXT] [--out FILE]   # on a host with a Hopper GPU
+    python -m tests.emulator.ncu_compare [--only TEXT] [--all-rows]          # anywhere
 
-runs every case of counter_cases.py and the kernels of chapters 04 and 05 once under `ncu` and once in the
-emulator, and prints a row for each count that Nsight Compute has: sectors, requests, wavefronts, bank
-conflicts. The exit status is 1 if any differs, 2 if nothing could be measured.
+`record` launches every case of counter_cases.py and every kernel of counter_chapters.py once under `ncu` and writes
+what it counted to data/ncu.json; without it, a row for each count that was recorded is printed beside the
+emulator's: sectors, requests, wavefronts, bank conflicts. test_ncu.py holds the two equal.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import io
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+RECORDED = Path(__file__).parent / "data" / "ncu.json"
 
 Question = Callable[[Any], int]  # of a tally
 LSU = "pipe_lsu_mem"
@@ -53,90 +56,46 @@ METRICS: dict[str, tuple[str, Question]] = {  # our name -> Nsight Compute's, an
         f"l1tex__data_bank_conflicts_{LSU}_shared_op_st.sum",
         lambda t: t.bank_conflicts("st") + t.bank_conflicts("stmatrix"),
     ),
-    "cp.async wavefronts": (
-        "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts.sum",
-        lambda t: t.wavefronts("cp.async"),
-    ),
     "cp.async conflicts": (
-        "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum",
+        f"l1tex__data_bank_conflicts_{LSU}_shared_op_ldgsts.sum",
         lambda t: t.bank_conflicts("cp.async"),
     ),
 }
-BY_PATCHING = {"cp.async wavefronts", "cp.async conflicts"}  # slow: ncu rewrites the kernel to count them
+ONLY_NCU = {  # recorded too; the emulator has no such counts
+    "wgmma wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum",
+    "wgmma conflicts": f"l1tex__data_bank_conflicts_{LSU}_shared_op_gmma.sum",
+}
 # The assembler puts three shared loads of its own, whose results nobody reads, in front of the first cp.async.
 LOADS_OF_CP_ASYNC = {"shared loads", "shared ld wavefronts"}
 
 
-@dataclass
-class Work:
-    """One launch: how it is called in the table, how to do it on a GPU, and how to count it in the emulator."""
-
-    name: str
-    launch: Callable[[], None]
-    count: Callable[[], Any]
+def names_of_metrics() -> dict[str, str]:
+    """Nsight Compute's name for each of ours."""
+    return {**{name: metric for name, (metric, _) in METRICS.items()}, **ONLY_NCU}
 
 
-def works(only: str) -> Iterator[Work]:
-    """Every launch, in the order in which ncu sees them."""
+def launches(only: str) -> dict[str, Callable[[str], None]]:
+    """Every launch by its name in the table, in the order in which ncu sees them; called with a torch device."""
     from tests.emulator.counter_cases import cases
+    from tests.emulator.counter_chapters import chapters
 
-    for case in cases():
-        name = f"{case.operation} {case.space} {case.nbytes} B, {case.name}"
-        if only in name:
-            yield Work(name, lambda case=case: _launch_case(case), lambda case=case: _count_case(case))  # type: ignore[misc]
-    for name, function, shapes, constants in _chapters():
-        if only in name:
-            yield Work(
-                name,
-                lambda f=function, s=shapes, c=constants: _launch_chapter(f, s, c),  # type: ignore[misc]
-                lambda f=function, s=shapes, c=constants: _count_chapter(f, s, c),  # type: ignore[misc]
-            )
+    named: dict[str, Callable[[str], None]] = {str(case): case.launch_on for case in cases()}
+    return {name: launch for name, launch in {**named, **chapters()}.items() if only in name}
 
 
-def _chapters() -> Iterator[tuple[str, Any, tuple[tuple[int, int], ...], tuple[Any, ...]]]:
-    """The scalar GEMMs of chapters 04 and 05: name, launching function, shapes of A, B and C, constants."""
-    from cutetut import notebooks
-
-    scalar, partition = notebooks.load("04_scalar_fma_gemm"), notebooks.load("05_partition_c")
-    yield "chapter 04", scalar.scalar_gemm_launch, ((256, 64), (256, 64), (256, 256)), ()
-    for name, permutation in partition.PERMUTATIONS.items():
-        for wide in (False, True):
-            label = f"chapter 05 {name} {'wide' if wide else 'plain'}"
-            yield label, partition.gemm, ((256, 16), (256, 16), (256, 256)), (permutation, wide)
-
-
-def _launch_chapter(function: Any, shapes: tuple[tuple[int, int], ...], constants: tuple[Any, ...]) -> None:
-    import cutlass.cute as cute
-    import torch
-    from cutlass.cute.runtime import from_dlpack
-
-    tensors = [from_dlpack(torch.zeros(*shape, device="cuda"), assumed_align=16) for shape in shapes]
-    cute.compile(function, *tensors, *constants)(*tensors)
-    torch.cuda.synchronize()
-
-
-def _count_chapter(function: Any, shapes: tuple[tuple[int, int], ...], constants: tuple[Any, ...]) -> Any:
-    import torch
-
+def count(launch: Callable[[str], None]) -> dict[str, int]:
+    """What the emulator counts of one launch."""
     from cutetut import profile
 
-    return profile.count(function, *(torch.zeros(*shape) for shape in shapes), *constants)
+    with profile.counting() as tally:
+        launch("cpu")
+    return {name: ours(tally) for name, (_, ours) in METRICS.items()}
 
 
-def _launch_case(case: Any) -> None:
-    from tests.emulator.hardware import launch_here  # in this process, which ncu watches
-
-    launch_here(case.text, *case.arguments())
-
-
-def _count_case(case: Any) -> Any:
-    from cutetut.emulator.counters import Counting
-    from cutetut.emulator.observe import observing
-
-    counter = Counting()
-    with observing(counter):
-        case.launch()
-    return counter.total()
+def comparable(launch: str, recorded: dict[str, int]) -> dict[str, int]:
+    """The recorded counts that the emulator has too."""
+    hidden = LOADS_OF_CP_ASYNC if launch.startswith("cp.async") else set()
+    return {name: value for name, value in recorded.items() if name in METRICS and name not in hidden}
 
 
 # -- Nsight Compute --------------------------------------------------------------------------------
@@ -146,102 +105,104 @@ class NothingMeasured(RuntimeError):
     """Nsight Compute is missing or did not measure; the message has its words."""
 
 
-def measure(only: str, sass: bool) -> list[dict[str, float]]:
-    """The metrics of every launch, in order, from a child process under ncu; raises NothingMeasured."""
+def measure(only: str) -> dict[str, dict[str, int]]:
+    """The counts of every launch from a child process under ncu; raises NothingMeasured."""
     tool = shutil.which("ncu")
     if tool is None:
         raise NothingMeasured("ncu (Nsight Compute) is not on the PATH")
-    known = _known_metrics(tool)
-    wanted = [metric for name, (metric, _) in METRICS.items() if name not in BY_PATCHING]
-    metrics = [metric for metric in wanted if not known or metric.removesuffix(".sum") in known]
-    if sass:
-        metrics += [METRICS[name][0] for name in sorted(BY_PATCHING)]
-    return _run_ncu(tool, metrics, only)
-
-
-def _known_metrics(tool: str) -> set[str]:
-    """The hardware metrics that this version has for this GPU; empty if it does not say."""
-    done = subprocess.run([tool, "--query-metrics"], capture_output=True, text=True, check=False)
-    return set(re.findall(r"^\s*(\w+__\w+)", done.stdout, re.MULTILINE))
-
-
-def _run_ncu(tool: str, metrics: list[str], only: str) -> list[dict[str, float]]:
+    by_metric = {metric: name for name, metric in names_of_metrics().items()}
     command = [
-        tool, "--csv", "--clock-control", "none", "--target-processes", "all", "--print-units", "base",
-        "--kernel-name", "regex:^(case_|kernel_cutlass_)", "--metrics", ",".join(metrics),
-        sys.executable, "-m", "tests.emulator.ncu_compare", "--launch", "--only", only,
+        tool, "--csv", "--clock-control", "none", "--cache-control", "none", "--print-units", "base",
+        "--kernel-name", "regex:^(case_|kernel_cutlass_)", "--metrics", ",".join(by_metric),
+        sys.executable, "-m", "tests.emulator.ncu_compare", "launch", "--only", only,
     ]  # fmt: skip
-    environment = {**os.environ, "CUTETUT_BACKEND": "gpu", "CUTETUT_TEST_GPU": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
-    lines = done.stdout.splitlines()
-    head = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), None)
-    words = (done.stdout[-3000:] if head is None else "") + done.stderr[-3000:]
-    if head is None or done.returncode:
-        raise NothingMeasured(f"ncu ended with status {done.returncode} and said:\n{words.strip()}")
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "CUTETUT_BACKEND": "gpu"}, check=False
+    )
+    found = [
+        {by_metric[metric]: int(value) for metric, value in counts.items() if metric in by_metric}
+        for counts in parse(done.stdout)
+    ]
+    names = list(launches(only))
+    if done.returncode or len(found) != len(names):
+        raise NothingMeasured(
+            f"ncu ended with status {done.returncode} and measured {len(found)} of {len(names)} launches; it said:\n"
+            f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        )
+    return dict(zip(names, found, strict=True))
+
+
+def parse(text: str) -> list[dict[str, float]]:
+    """The metrics of each launch in ncu's CSV, in order."""
+    start = text.find('"ID"')
     found: dict[int, dict[str, float]] = {}
-    for row in csv.DictReader(lines[head:]):
+    for row in csv.DictReader(io.StringIO(text[start:])) if start >= 0 else ():
         if row["ID"].isdigit() and re.fullmatch(r"[\d,.]+", row["Metric Value"] or ""):
             found.setdefault(int(row["ID"]), {})[row["Metric Name"]] = float(row["Metric Value"].replace(",", ""))
     return [found[number] for number in sorted(found)]
 
 
+def record(only: str, out: Path) -> None:
+    """Measure and write; raises NothingMeasured, and NotRecordable where there is no Hopper GPU."""
+    from cutetut import provenance
+
+    measured = measure(only)
+    nonzero = {name: {n: v for n, v in counts.items() if v} for name, counts in measured.items()}
+    tool = subprocess.run(["ncu", "--version"], capture_output=True, text=True, check=False).stdout.split()[-2]
+    head = {"provenance": {**provenance.collect(), "ncu": tool}, "metrics": names_of_metrics()}
+    rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(counts)}" for name, counts in nonzero.items())
+    out.write_text(f'{json.dumps(head)[:-1]},\n"launches": {{\n{rows}\n}}}}\n')
+    print(f"{len(measured)} launches in {out}")
+
+
+def recorded() -> dict[str, dict[str, int]]:
+    """What ncu counted of each launch, zeros included."""
+    file = json.loads(RECORDED.read_text())
+    return {name: {n: counts.get(n, 0) for n in file["metrics"]} for name, counts in file["launches"].items()}
+
+
 # -- the table -------------------------------------------------------------------------------------
 
 
-def compare(only: str, every_row: bool, sass: bool = False) -> int:
+def compare(only: str, every_row: bool) -> int:
     """Print the table; returns the exit status."""
-    try:
-        measured = measure(only, sass)
-    except NothingMeasured as error:
-        print(error, file=sys.stderr)
-        return 2
-    todo = list(works(only))
-    if len(todo) != len(measured) or not todo:
-        print(f"{len(todo)} launches are expected and ncu measured {len(measured)}", file=sys.stderr)
-        return 2
     rows, agreed, different = [], 0, 0
-    for work, metrics in zip(todo, measured, strict=True):
-        tally = work.count()
-        for name, (metric, ours) in METRICS.items():
-            if metric not in metrics or (work.name.startswith("cp.async") and name in LOADS_OF_CP_ASYNC):
+    measured = recorded()
+    todo = launches(only)
+    for name, launch in todo.items():
+        emulated = count(launch)
+        for what, counted in comparable(name, measured[name]).items():
+            if emulated[what] == counted == 0:
                 continue
-            emulated, counted = ours(tally), metrics[metric]
-            if emulated == counted == 0:
-                continue
-            agreed += emulated == counted
-            different += emulated != counted
-            if every_row or emulated != counted or work.name.startswith("chapter"):
-                verdict = "" if emulated == counted else "DIFFERENT"
-                rows.append((work.name, name, str(emulated), f"{counted:.0f}", verdict))
-    _print([("launch", "count", "emulator", "ncu", ""), *rows])
-    missing = sorted(name for name, (metric, _) in METRICS.items() if not any(metric in m for m in measured))
-    print(
-        f"{len(todo)} launches: {agreed} counts agree, {different} differ; ncu had none of: {', '.join(missing) or '-'}"
-    )
-    return int(different > 0)
-
-
-def _print(rows: list[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
+            agreed += emulated[what] == counted
+            different += emulated[what] != counted
+            if every_row or emulated[what] != counted or name.startswith("chapter"):
+                verdict = "" if emulated[what] == counted else "DIFFERENT"
+                rows.append((name, what, str(emulated[what]), str(counted), verdict))
+    table = [("launch", "count", "emulator", "ncu", ""), *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print(f"{len(todo)} launches: {agreed} counts agree, {different} differ")
+    return int(different > 0 or not todo)
 
 
 def main() -> int:
-    """Compare, or with --launch (under ncu) only launch."""
+    """Compare, record, or (under ncu) launch."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", default="compare", choices=["compare", "record", "launch"])
     parser.add_argument("--only", default="", help="launches whose name contains this, such as 'chapter' or 'ldmatrix'")
     parser.add_argument("--all-rows", action="store_true", help="also the rows of cases that agree")
-    parser.add_argument("--sass", action="store_true", help="also the bank conflicts of cp.async; slow")
-    parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, default=RECORDED, help="where to record")
     options = parser.parse_args()
-    if options.launch:
-        for work in works(options.only):
-            work.launch()
+    if options.what == "compare":
+        return compare(options.only, options.all_rows)
+    if options.what == "record":
+        record(options.only, options.out)
         return 0
-    for name in ("CUTETUT_BACKEND", "CUTETUT_TEST_GPU"):
-        os.environ.pop(name, None)  # this process counts in the emulator
-    return compare(options.only, options.all_rows, options.sass)
+    for launch in launches(options.only).values():
+        launch("cuda")
+    return 0
 
 
 if __name__ == "__main__":

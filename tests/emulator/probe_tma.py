@@ -11,6 +11,7 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,52 +52,75 @@ def loads(tensor: Map, moves: Iterator[tuple[int, ...]] | list[tuple[int, ...]],
 
 def interleaved() -> Iterator[dict[str, Any]]:
     """Layouts NC/8HWC8 (16 bytes) and NC/16HWC16 (32 bytes), for which the ISA gives names and no formula."""
-    units = [tuple(int(d == k) * far for d in range(5)) for k in range(5) for far in (1, -1, 3)]
-    moves = [ORIGIN, *units, (8, 0, 0, 0, 0), (9, 2, 1, 0, 0), (16, 0, 0, 0, 0), (31, 7, 3, 0, 0)]
     for mode, slices in ((1, 16), (2, 32)):
         for element, size in (("u16", 2), ("u8", 1), ("u32", 4)):
             n = slices // size
-            for inner in (n, n // 2, 2 * n, 1):
+            moves = [ORIGIN, (n, 0, 0), (-n, 0, 0), (3 * n, 0, 0), (4 * n, 0, 0), (0, 1, 0), (0, -1, 0), (0, 5, 0),
+                     (0, 0, 1), (0, 0, -1), (0, 0, 4), (1, 0, 0), (2 * n, 2, 1)]  # fmt: skip
+            for inner in (n, 2 * n, n // 2, 1, 3 * n):
                 plain = Map(element, (4 * n, 6, 5), (3 * slices, 24 * slices), (inner, 3, 2), interleave=mode)
-                yield from loads(plain, moves, 0)
+                yield from loads(plain, moves if element == "u16" else moves[:8:3])
                 if mode == 2:
-                    yield from loads(Map(**{**plain.__dict__, "swizzle": 1}), moves)
+                    yield from loads(replace(plain, swizzle=1), moves if element == "u16" else moves[:8:3])
         n = slices // 2
         for rank in (4, 5):
             strides = tuple(slices * s for s in (1, 7, 50, 170)[: rank - 1])
-            yield from loads(Map("u16", (3 * n, 6, 5, 3, 2)[:rank], strides, (n, 3, 2, 2, 2)[:rank], interleave=mode,
-                                 swizzle=mode - 1), moves)  # fmt: skip
+            tensor = Map("u16", (3 * n, 6, 5, 3, 2)[:rank], strides, (n, 3, 2, 2, 2)[:rank], interleave=mode,
+                         swizzle=mode - 1)  # fmt: skip
+            units = [tuple((n if d == 0 else 1) * (d == k) for d in range(rank)) for k in range(rank)]
+            for boxed in (tensor, replace(tensor, box=(2 * n, *tensor.box[1:]))):
+                yield from loads(boxed, [ORIGIN, *units, (0, -1, -1, -1, -1)])
         steps = Map("u16", (4 * n, 6, 5), (3 * slices, 24 * slices), (n, 4, 4), (1, 2, 3), mode, swizzle=mode - 1)
-        yield from loads(steps, moves)
-        yield from loads(Map(**{**steps.__dict__, "element_strides": (2, 1, 1)}), moves)
+        yield from loads(steps, [ORIGIN, (n, 1, 1)])
+        yield from loads(replace(steps, element_strides=(2, 1, 1)), [ORIGIN, (n, 1, 1)])
 
 
 def rounding() -> Iterator[dict[str, Any]]:
     """How many elements a box has whose element stride does not divide it; the announced bytes are the floor."""
     for box, step in itertools.product((3, 7, 10, 32), (2, 4, 5, 8)):
-        yield from loads(Map("u16", (40, 64), (80,), (16, box), (1, step)), [(4, 3), (0, 60)])
+        yield from loads(Map("u16", (40, 64), (80,), (16, box), (1, step)), [(8, 3), (0, 60)])
 
 
-def alignment() -> Iterator[dict[str, Any]]:
-    """Boxes off the 128-byte boundary, with each swizzle."""
-    for mode in (0, 1, 2, 3):
-        for offset in (16, 32, 64, 128, 256, 512):
+def narrow() -> Iterator[dict[str, Any]]:
+    """Rows shorter than the swizzle's span."""
+    for mode in (1, 2, 3):
+        for inner in range(8, (8 << mode) + 1, 8):
+            for offset in (0, 128, 384):
+                yield from loads(Map("u16", (128, 24), (256,), (inner, 17), swizzle=mode), [(8, 2)], offset)
+
+
+def placement() -> Iterator[dict[str, Any]]:
+    """Boxes off the 128-byte boundary of shared memory, with each swizzle."""
+    for mode in (0, 1, 3):
+        for offset in (16, 32, 64):
             yield from loads(Map("u16", (256, 24), (512,), (8 << mode, 8), swizzle=mode), [(16, 2)], offset)
+
+
+def coordinates() -> Iterator[dict[str, Any]]:
+    """First coordinates that are no multiple of 16 bytes, inside the tensor, over its edge and beyond it."""
+    tensor = Map("u16", (77, 24), (256,), (16, 8))
+    yield from loads(tensor, [(1, 0), (4, 0), (-1, 0), (-2000, 0), (1, -100), (72, 0), (80, 0), (8, 3)])
+    yield from loads(Map("u32", (300,), (), (16,)), [(2,), (4,), (296,)])
 
 
 def nan_bits() -> Iterator[dict[str, Any]]:
     """The pattern that fills what is out of bounds."""
     for element, size in (("f16", 2), ("bf16", 2), ("f32", 4), ("tf32", 4), ("f32.ftz", 4), ("tf32.ftz", 4),
                           ("f64", 8), ("u16", 2), ("s32", 4)):  # fmt: skip
-        yield from loads(Map(element, (64 // size,), (), (64 // size,), nan=1), [(1 << 20,), (-1,)])
+        yield from loads(Map(element, (64 // size,), (), (64 // size,), nan=1), [(1 << 20,), (-64 // size,)])
 
 
 def main(path: str) -> None:
-    found = {probe.__name__: list(probe()) for probe in (nan_bits, rounding, alignment, interleaved)}
-    Path(path).write_text(json.dumps(found))
-    for name, rows in found.items():
+    found: dict[str, list[dict[str, Any]]] = {}
+    for probe in (nan_bits, rounding, narrow, placement, coordinates, interleaved):
+        rows = found.setdefault(probe.__name__, [])
+        for row in probe():
+            rows.append(row)
+            if len(rows) % 20 == 0:
+                Path(path).write_text(json.dumps(found))
+        Path(path).write_text(json.dumps(found))
         counts = [sum(key in row for row in rows) for key in ("refused", "fault", "came")]
-        print(f"{name}: {len(rows)} asked, refused {counts[0]}, faults {counts[1]}, ran {counts[2]}")
+        print("{}: {} asked, refused {}, faults {}, ran {}".format(probe.__name__, len(rows), *counts), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
-"""Counters against loops over lanes, words and banks and values worked out by hand; ncu_compare has an H200."""
+"""Counters against loops over lanes, words and banks and values worked out by hand; test_ncu.py has an H200."""
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -259,52 +257,3 @@ def test_without_an_observer_no_step_is_wrapped() -> None:
     with observing(Counting()):
         assert "counters" in origins()
     assert "counters" not in origins()
-
-
-FAKE_NCU = """#!{python}
-import sys
-if sys.argv[1:] == ["--query-metrics"]:
-    print("Device NVIDIA H200")
-    for operation in ("ld", "st"):
-        for unit in ("requests", "sectors"):
-            print(f"l1tex__t_{{unit}}_pipe_lsu_mem_global_op_{{operation}}   Counter   {{unit}}")
-    sys.exit()
-metrics = sys.argv[sys.argv.index("--metrics") + 1].split(",")
-if len(metrics) != 4:
-    sys.exit("==ERROR== Failed to find metric")
-assert sys.argv[sys.argv.index("--clock-control") + 1] == "none" and "--launch" in sys.argv
-print("a line of the program")
-print('"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"')
-for number, sectors in enumerate({sectors}):
-    requests, touched = "l1tex__t_requests_pipe_lsu_mem_global_op_", "l1tex__t_sectors_pipe_lsu_mem_global_op_"
-    values = {{requests + "ld.sum": "2", requests + "st.sum": "1",
-              touched + "ld.sum": f"{{sectors + 4:,}}", touched + "st.sum": "4"}}
-    for metric in metrics:
-        print(f'"{{number}}","case","{{metric}}","","{{values.get(metric, 0)}}"')
-"""
-
-
-@pytest.mark.parametrize(("eight", "status", "verdict"), [(32, 0, "28 counts agree, 0 differ"), (31, 1, "DIFFERENT")])
-def test_the_comparison_reads_what_ncu_prints(
-    eight: int, status: int, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    from tests.emulator import ncu_compare
-
-    tool = tmp_path / "ncu"
-    tool.write_text(FAKE_NCU.format(python=sys.executable, sectors=[4, 8, 16, eight, 32, 32, 32]))
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert ncu_compare.compare("ld global 4 B, stride", every_row=False) == status
-    out = capsys.readouterr().out
-    assert verdict in out and "cp.async conflicts" in out.splitlines()[-1]
-
-
-def test_without_ncu_the_comparison_fails_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from tests.emulator import ncu_compare
-
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert ncu_compare.compare("ldmatrix", every_row=False) == 2
-    assert "not on the PATH" in capsys.readouterr().err

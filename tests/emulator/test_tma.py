@@ -83,9 +83,17 @@ def test_the_packer_agrees_with_the_driver() -> None:
 @pytest.mark.parametrize("element", TYPES)
 def test_loads_of_every_element_type(rng: np.random.Generator, element: str) -> None:
     size = NBYTES[element]
-    tensor = Map(element, (80, 11), (80 * size,), (32 // size if size > 1 else 32, 5))
-    for coordinates in ((0, 0), (16, 3), (72, 8), (-3, -2)):
+    unit = 16 // size
+    tensor = Map(element, (80, 11), (80 * size,), (2 * unit, 5))
+    for coordinates in ((0, 0), (16, 3), (80 - unit, 8), (-unit, -2)):
         check_load(rng, tensor, coordinates)
+
+
+def edges(tensor: Map, *, beyond: bool = True) -> list[list[int]]:
+    """Coordinates around both ends of every dimension; those of dimension 0 at multiples of 16 bytes."""
+    found = [[-b, -1, 0, 1, n - b, n - 1, *[n] * beyond] for n, b in zip(tensor.sizes, tensor.box, strict=True)]
+    unit = 16 // tensor.nbytes
+    return [[c // unit * unit for c in found[0]], *found[1:]]
 
 
 RANKS = [
@@ -100,9 +108,8 @@ RANKS = [
 @pytest.mark.parametrize("tensor", RANKS, ids=lambda t: f"{t.rank}d")
 def test_boxes_over_every_edge(rng: np.random.Generator, tensor: Map) -> None:
     """Coordinates from one box before the tensor to one behind it; what lies outside is zero and counts as bytes."""
-    ends = [[-b, -1, 0, 1, n - b, n - 1, n] for n, b in zip(tensor.sizes, tensor.box, strict=True)]
     for _ in range(8):
-        check_load(rng, tensor, tuple(int(rng.choice(e)) for e in ends))
+        check_load(rng, tensor, tuple(int(rng.choice(e)) for e in edges(tensor)))
 
 
 def test_a_box_larger_than_the_tensor(rng: np.random.Generator) -> None:
@@ -123,7 +130,7 @@ def test_swizzles(rng: np.random.Generator, mode: int, inner: int, offset: int) 
 def test_swizzled_boxes_over_the_edge(rng: np.random.Generator, mode: int) -> None:
     span = {1: 32, 2: 64, 3: 128}[mode]
     tensor = Map("f16", (40, 9, 3), (96, 1024), (span // 2, 5, 2), swizzle=mode)
-    for coordinates in ((-5, -1, 0), (32, 7, 2), (8, 0, -1)):
+    for coordinates in ((-8, -1, 0), (32, 7, 2), (8, 0, -1)):
         check_load(rng, tensor, coordinates)
 
 
@@ -131,18 +138,18 @@ def test_swizzled_boxes_over_the_edge(rng: np.random.Generator, mode: int) -> No
 def test_element_strides(rng: np.random.Generator, steps: tuple[int, ...]) -> None:
     box = (16, 8, 6)
     tensor = Map("u16", (40, 20, 12), (80, 1600), box, steps)
-    for coordinates in ((0, 0, 0), (8, 5, 3), (-4, -3, -2), (30, 17, 10)):
+    for coordinates in ((0, 0, 0), (8, 5, 3), (-8, -3, -2), (32, 17, 10)):
         check_load(rng, tensor, coordinates)
 
 
 @pytest.mark.parametrize(("box", "step"), [(32, 5), (7, 2), (10, 8), (3, 4)])
 def test_an_element_stride_that_does_not_divide_the_box(rng: np.random.Generator, box: int, step: int) -> None:
     """ceil(box / stride) elements, says the driver's documentation."""
-    check_load(rng, Map("u16", (40, 64), (80,), (16, box), (1, step)), (4, 3))
+    check_load(rng, Map("u16", (40, 64), (80,), (16, box), (1, step)), (8, 3))
 
 
 def test_the_element_stride_of_the_contiguous_dimension_is_ignored(rng: np.random.Generator) -> None:
-    check_load(rng, Map("u16", (64, 8), (128,), (16, 4), (2, 1)), (4, 1))
+    check_load(rng, Map("u16", (64, 8), (128,), (16, 4), (2, 1)), (8, 1))
 
 
 @pytest.mark.parametrize("element", ["f16", "bf16", "f32", "f64"])
@@ -188,7 +195,7 @@ def test_loads_round_to_tf32_and_flush_subnormals(rng: np.random.Generator, elem
 @pytest.mark.parametrize("state", ["shared::cta", "shared::cluster"])
 @pytest.mark.parametrize("hint", [False, True])
 def test_spellings_of_the_load(rng: np.random.Generator, state: str, hint: bool) -> None:
-    check_load(rng, RANKS[2], (4, 1, 1), state=state, hint=hint)
+    check_load(rng, RANKS[2], (8, 1, 1), state=state, hint=hint)
 
 
 def test_l2_promotion_changes_no_value(rng: np.random.Generator) -> None:
@@ -239,9 +246,8 @@ def store(
 
 @pytest.mark.parametrize("tensor", RANKS, ids=lambda t: f"{t.rank}d")
 def test_stores_over_every_edge(rng: np.random.Generator, tensor: Map) -> None:
-    ends = [[-b, -1, 0, 1, n - b, n - 1] for n, b in zip(tensor.sizes, tensor.box, strict=True)]
     for _ in range(6):
-        coordinates = tuple(int(rng.choice(e)) for e in ends)
+        coordinates = tuple(int(rng.choice(e)) for e in edges(tensor, beyond=False))
         data = random_tensor(rng, tensor)
         image = rng.integers(0, 255, -(-tensor.box_bytes // 128) * 128).astype(np.uint8)
         wanted = stored(tensor, data, image, coordinates, 0)
@@ -255,8 +261,8 @@ def test_stores_of_every_element_type(rng: np.random.Generator, element: str) ->
     tensor = Map(element, (64, 6), (64 * size,), (32, 4))
     data = random_tensor(rng, tensor)
     image = random_tensor(rng, Map(element, (32 * 4,), (), (32,)))
-    wanted = stored(tensor, data, image, (40, 1), 0)
-    store(tensor, data, image, (40, 1))
+    wanted = stored(tensor, data, image, (48, 1), 0)
+    store(tensor, data, image, (48, 1))
     np.testing.assert_array_equal(data, wanted)
 
 
@@ -266,8 +272,8 @@ def test_stores_of_swizzled_boxes(rng: np.random.Generator, mode: int, offset: i
     tensor = Map("u8", (256, 24), (256,), ({1: 32, 2: 64, 3: 128}[mode], 9), swizzle=mode)
     data = random_tensor(rng, tensor)
     image = rng.integers(0, 255, -(-(offset + tensor.box_bytes) // 128) * 128).astype(np.uint8)
-    wanted = stored(tensor, data, image, (200, -2), offset)
-    store(tensor, data, image, (200, -2), offset)
+    wanted = stored(tensor, data, image, (208, -2), offset)
+    store(tensor, data, image, (208, -2), offset)
     np.testing.assert_array_equal(data, wanted)
 
 
