@@ -25,7 +25,7 @@ from cutlass.utils import HardwareInfo
 from cutetut import backend
 from cutetut.emulator import scheduler
 from cutetut.emulator.errors import EmulatorError, LaunchError, OutOfBounds
-from cutetut.emulator.host import cuda_api, dlpack, driver, host_calls, live
+from cutetut.emulator.host import cuda_api, dlpack, driver, launches, live
 
 pytestmark = pytest.mark.emulator
 
@@ -122,11 +122,45 @@ def test_launch_attributes_are_decoded() -> None:
     def attribute(identifier: int, *values: int) -> bytes:
         return struct.pack("<I4x", identifier) + struct.pack(f"<{len(values)}I", *values).ljust(64, b"\0")
 
-    assert host_calls.launch_attributes(b"") == ((1, 1, 1), False)
-    raw = attribute(4, 2, 4, 1) + attribute(2, 1) + attribute(6, 1)
-    assert host_calls.launch_attributes(raw) == ((2, 4, 1), True)
-    with pytest.raises(cuda_api.CudaCallError, match="launch attribute 7 "):
-        host_calls.launch_attributes(attribute(7, 1))
+    assert launches.launch_attributes(b"") == launches.Attributes((1, 1, 1), False, [])
+    raw = attribute(4, 2, 4, 1) + attribute(2, 1) + attribute(6, 1) + attribute(7, 0xABCD, 1) + attribute(12, 5, 0)
+    assert launches.launch_attributes(raw) == launches.Attributes((2, 4, 1), True, [0x1_0000ABCD, 5])
+    with pytest.raises(cuda_api.CudaCallError, match="launch attribute 13 "):
+        launches.launch_attributes(attribute(13, 1))
+
+
+@cute.jit
+def all_at_once(x: cute.Tensor, ctas: cutlass.Int32, stream: cuda.CUstream):
+    scale(x, 0, cutlass.Float32(1)).launch(grid=(ctas, 1, 1), block=(1024, 1, 1), cooperative=True, stream=stream)
+
+
+def test_a_cooperative_grid_must_fit_on_the_gpu_at_once(recorder: Recorder) -> None:
+    x = torch.ones(32)
+    compiled = cute.compile(all_at_once, from_dlpack(x), 1, STREAM)
+    fit = 132 * 2  # an SM of sm_90 holds 2048 threads
+    compiled(from_dlpack(x), fit, STREAM)
+    with pytest.raises(cutlass.cutlass_dsl.DSLCudaRuntimeError) as caught:
+        compiled(from_dlpack(x), fit + 1, STREAM)
+    assert caught.value.error_code == cudart.cudaError_t.cudaErrorCooperativeLaunchTooLarge
+    assert len(recorder.launches) == 1
+
+
+@cute.jit
+def with_an_event(x: cute.Tensor, event: cuda.CUevent, stream: cuda.CUstream):
+    scale(x, 32, cutlass.Float32(3)).launch(
+        grid=(1, 1, 1), block=(32, 1, 1), stream=stream, launch_completion_event=event
+    )
+
+
+def test_a_launch_records_its_events() -> None:
+    x = torch.ones(32)
+    start, done = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    with pytest.raises(ValueError, match="must be recorded"):
+        start.elapsed_time(done)
+    with_an_event(from_dlpack(x), cuda.CUevent(done.cuda_event), STREAM)
+    assert start.elapsed_time(done) > 0
+    assert torch.equal(x, torch.full((32,), 3.0))
 
 
 def test_functions_of_one_name_keep_their_own_code() -> None:
@@ -376,8 +410,8 @@ def test_device_memory_and_streams_of_the_driver_api() -> None:
 
 
 def test_an_unanswered_function_is_refused_by_name() -> None:
-    with pytest.raises(cuda_api.CudaCallError, match="cudaStreamBeginCapture"):
-        cudart.cudaStreamBeginCapture(STREAM, 0)
+    with pytest.raises(cuda_api.CudaCallError, match="cudaGraphAddKernelNode"):
+        cudart.cudaGraphAddKernelNode(0, [], 0, None)
     with pytest.raises(cuda_api.CudaCallError, match="cuModuleLoadData"):
         cuda.cuModuleLoadData(0)
 

@@ -19,11 +19,12 @@ import cuda.bindings.driver as driver
 import cuda.bindings.runtime as runtime
 
 from ..errors import EmulatorError
-from . import device, live
+from . import device, graphs, live
 
 Function = Callable[..., Any]
 _handles = itertools.count(0x1000)
 _events: dict[int, float | None] = {}
+_graphs: dict[int, list[graphs.Step]] = {}  # graphs and executable graphs
 _warned = False
 
 
@@ -51,9 +52,10 @@ def warn_about_time() -> None:
         print("cutetut: times are the emulator's wall time; they say nothing about a GPU", file=sys.stderr)
 
 
-def record(event: int) -> None:
-    """Take the time of an event: everything issued before it has finished."""
+def record(event: int, stream: int = 0) -> None:
+    """Take the time of an event: everything issued before it on its stream has finished, or is captured with it."""
     _events[event] = time.perf_counter()
+    graphs.recorded(event, stream)
 
 
 def elapsed_ms(start: int, end: int) -> float:
@@ -82,8 +84,8 @@ def _event_new(*_: Any) -> tuple[int]:
     return (handle,)
 
 
-def _event_record(event: Any, *_: Any) -> tuple[()]:
-    record(int(event))
+def _event_record(event: Any, stream: Any = 0, *_: Any) -> tuple[()]:
+    record(int(event), int(stream))
     return ()
 
 
@@ -96,6 +98,47 @@ def _event_elapsed(start: Any, end: Any) -> tuple[float]:
 
 def _event_drop(event: Any) -> tuple[()]:
     _events.pop(int(event), None)
+    return ()
+
+
+def _stream_waits(stream: Any, event: Any, *_: Any) -> tuple[()]:
+    graphs.waited(int(stream), int(event))
+    return ()
+
+
+def _wait_for(stream: int | None, call: str) -> tuple[()]:
+    graphs.forbid(call, stream)
+    return ()
+
+
+def _begin_capture(stream: Any, *_: Any) -> tuple[()]:
+    graphs.begin(int(stream))
+    return ()
+
+
+def _end_capture(stream: Any) -> tuple[int]:
+    handle = new_handle()
+    _graphs[handle] = graphs.end(int(stream))
+    return (handle,)
+
+
+def _instantiate(graph: Any, *_: Any) -> tuple[int]:
+    handle = new_handle()
+    _graphs[handle] = _graphs[int(graph)]
+    return (handle,)
+
+
+def _graph_launch(executable: Any, stream: Any = 0) -> tuple[()]:
+    steps = _graphs[int(executable)]
+    if graphs.capturing(int(stream)):
+        graphs.add(lambda: graphs.run(steps))
+    else:
+        graphs.run(steps)
+    return ()
+
+
+def _graph_drop(handle: Any) -> tuple[()]:
+    _graphs.pop(int(handle), None)
     return ()
 
 
@@ -170,8 +213,15 @@ def _occupancy_clusters(_kernel: Any, config: Any) -> tuple[int]:
 _COMMON: dict[str, Function] = {
     "StreamCreateWithFlags": _library,
     "StreamCreateWithPriority": _library,
-    "StreamWaitEvent": _nothing,
-    "StreamSynchronize": _nothing,
+    "StreamWaitEvent": _stream_waits,
+    "StreamSynchronize": lambda stream: _wait_for(int(stream), "StreamSynchronize"),
+    "StreamBeginCapture": _begin_capture,
+    "StreamEndCapture": _end_capture,
+    "GraphInstantiate": _instantiate,
+    "GraphUpload": _nothing,
+    "GraphLaunch": _graph_launch,
+    "GraphDestroy": _graph_drop,
+    "GraphExecDestroy": _graph_drop,
     "StreamQuery": _nothing,
     "StreamDestroy": _nothing,
     "EventCreateWithFlags": _event_new,
@@ -203,7 +253,8 @@ _DRIVER: dict[str, Function] = {f"cu{name}": function for name, function in _COM
     "cuCtxPushCurrent": _nothing,
     "cuCtxPopCurrent": lambda: (1,),
     "cuCtxGetDevice": lambda: (0,),
-    "cuCtxSynchronize": _nothing,
+    "cuCtxSynchronize": lambda: _wait_for(None, "cuCtxSynchronize"),
+    "cuStreamIsCapturing": lambda stream: (driver.CUstreamCaptureStatus(graphs.capturing(int(stream))),),
     "cuStreamCreate": _library,
     "cuEventCreate": _event_new,
     "cuMemAlloc": _allocate,
@@ -233,7 +284,8 @@ _RUNTIME: dict[str, Function] = {f"cuda{name}": function for name, function in _
     "cudaGetDeviceCount": lambda: (1,),
     "cudaGetDevice": lambda: (0,),
     "cudaSetDevice": _nothing,
-    "cudaDeviceSynchronize": _nothing,
+    "cudaDeviceSynchronize": lambda: _wait_for(None, "cudaDeviceSynchronize"),
+    "cudaStreamIsCapturing": lambda stream: (runtime.cudaStreamCaptureStatus(graphs.capturing(int(stream))),),
     "cudaDeviceGetAttribute": _attribute,
     "cudaGetLastError": _nothing,
     "cudaPeekAtLastError": _nothing,
@@ -256,13 +308,23 @@ _DRIVER_TYPES = {
     "StreamCreate": driver.CUstream, "EventCreate": driver.CUevent, "MemAlloc": driver.CUdeviceptr,
     "LibraryLoadData": driver.CUlibrary, "KernelGetFunction": driver.CUfunction, "cuDeviceGet": driver.CUdevice,
     "cuCtxGetDevice": driver.CUdevice, "cuCtxCreate": driver.CUcontext, "cuCtxGetCurrent": driver.CUcontext,
-    "cuCtxPopCurrent": driver.CUcontext, "CtxRetain": driver.CUcontext,
+    "cuCtxPopCurrent": driver.CUcontext, "CtxRetain": driver.CUcontext, "EndCapture": driver.CUgraph,
+    "GraphInstantiate": driver.CUgraphExec,
 }  # fmt: skip
-_RUNTIME_TYPES = {"StreamCreate": runtime.cudaStream_t, "EventCreate": runtime.cudaEvent_t}
+_RUNTIME_TYPES = {
+    "StreamCreate": runtime.cudaStream_t, "EventCreate": runtime.cudaEvent_t, "EndCapture": runtime.cudaGraph_t,
+    "GraphInstantiate": runtime.cudaGraphExec_t,
+}  # fmt: skip
 _EXACT = {"cuDeviceGet"}
 
-_DRIVER_CODES = {"InvalidValue": "CUDA_ERROR_INVALID_VALUE", "InvalidHandle": "CUDA_ERROR_INVALID_HANDLE"}
-_RUNTIME_CODES = {"InvalidValue": "cudaErrorInvalidValue", "InvalidHandle": "cudaErrorInvalidResourceHandle"}
+_DRIVER_CODES = {
+    "InvalidValue": "CUDA_ERROR_INVALID_VALUE", "InvalidHandle": "CUDA_ERROR_INVALID_HANDLE",
+    "Capture": "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+}  # fmt: skip
+_RUNTIME_CODES = {
+    "InvalidValue": "cudaErrorInvalidValue", "InvalidHandle": "cudaErrorInvalidResourceHandle",
+    "Capture": "cudaErrorStreamCaptureUnsupported",
+}  # fmt: skip
 
 
 def _answered(name: str, function: Function, status: Any, codes: dict[str, str], types: dict[str, Any]) -> Function:
@@ -274,6 +336,8 @@ def _answered(name: str, function: Function, status: Any, codes: dict[str, str],
             results = function(*args, **kwargs)
         except _Refused as refused:
             return (getattr(status, codes[refused.name]), None)
+        except graphs.CaptureError:
+            return (getattr(status, codes["Capture"]), None)
         if wrap is not None and results:
             results = (wrap(results[0]), *results[1:])
         return (status(0), *results)

@@ -1,13 +1,11 @@
-"""torch.cuda without a GPU: streams and events for chapters, a whole device for scripts that expect one.
+"""A device called "cuda" for scripts that expect one.
 
-`streams` replaces what a program needs to pass a stream to a kernel and to wait for it; it leaves
-`torch.cuda.is_available()` false.  `whole_device` makes "cuda" a device: a tensor is on it when its storage
-carries a mark, and `CudaMode` gives and passes on that mark.  The data stays in this process's memory.
+A tensor is on it when its storage carries a mark, and `CudaMode` gives and passes on that mark.  The data stays in
+this process's memory.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -15,124 +13,10 @@ from typing import Any
 import torch
 import torch.utils._device
 
-from . import cuda_api, device
+from . import device, graphs, torch_graphs
 from .cuda_api import CudaCallError
 from .patches import Patches
-
-
-class Stream:
-    """torch.cuda.Stream: a number, because work is done when it is issued."""
-
-    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
-        self.priority = priority
-        self.cuda_stream = int(kwargs.get("stream_ptr", 0)) or cuda_api.new_handle()
-        self.device = torch.device("cuda", 0)
-
-    def synchronize(self) -> None:
-        """Nothing is outstanding."""
-
-    def query(self) -> bool:
-        return True
-
-    def wait_event(self, event: Event) -> None:
-        """The event's work is done."""
-
-    def wait_stream(self, stream: Stream) -> None:
-        """The other stream's work is done."""
-
-    def record_event(self, event: Event | None = None) -> Event:
-        event = event or Event()
-        event.record(self)
-        return event
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.cuda_stream
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and other.cuda_stream == self.cuda_stream
-
-    def __hash__(self) -> int:
-        return hash(self.cuda_stream)
-
-    def __repr__(self) -> str:
-        return f"<torch.cuda.Stream device=cuda:0 cuda_stream={self.cuda_stream:#x}>"
-
-    def __enter__(self) -> Stream:
-        _stack.append(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _stack.pop()
-
-
-class ExternalStream(Stream):
-    """torch.cuda.ExternalStream: the stream with a given handle."""
-
-    def __init__(self, stream_ptr: int, device: Any = None, **kwargs: Any) -> None:
-        super().__init__(device)
-        self.cuda_stream = stream_ptr
-
-
-class Event:
-    """torch.cuda.Event: the moment it was recorded, by this machine's clock."""
-
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
-        self.timed = enable_timing
-        self.cuda_event = cuda_api.new_handle()
-
-    def record(self, stream: Stream | None = None) -> None:
-        cuda_api.record(self.cuda_event)
-
-    def wait(self, stream: Stream | None = None) -> None:
-        """The event's work is done."""
-
-    def query(self) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        """The event's work is done."""
-
-    def elapsed_time(self, end_event: Event) -> float:
-        """Wall time of the emulation in milliseconds, announced as such on stderr."""
-        if not (self.timed and end_event.timed):
-            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
-        return cuda_api.elapsed_ms(self.cuda_event, end_event.cuda_event)
-
-
-_DEFAULT = ExternalStream(0)
-_stack: list[Stream] = [_DEFAULT]
-
-
-@contextlib.contextmanager
-def _on_stream(stream: Stream | None) -> Iterator[None]:
-    if stream is None:
-        yield
-        return
-    with stream:
-        yield
-
-
-def _set_stream(stream: Stream) -> None:
-    _stack[-1] = stream
-
-
-def streams(patches: Patches) -> None:
-    """Replace torch.cuda's streams, events and synchronize."""
-    for name, value in {
-        "Stream": Stream,
-        "ExternalStream": ExternalStream,
-        "Event": Event,
-        "stream": _on_stream,
-        "StreamContext": _on_stream,
-        "current_stream": lambda device=None: _stack[-1],
-        "default_stream": lambda device=None: _DEFAULT,
-        "set_stream": _set_stream,
-        "synchronize": lambda device=None: None,
-    }.items():
-        patches.set(torch.cuda, name, value)
-
-
-# -- a device called cuda --------------------------------------------------------------------------
+from .torch_streams import current_stream
 
 _MARK = "_cutetut_on_cuda"
 _CUDA = torch.device("cuda", 0)
@@ -183,6 +67,8 @@ def _key(tensor: torch.Tensor) -> int:
 
 def _move(tensor: torch.Tensor, result: torch.Tensor, to_cuda: bool) -> torch.Tensor:
     """What a move or conversion returns: a copy when the device changes, as between host and GPU."""
+    if to_cuda != marked(tensor):
+        graphs.forbid("a copy between host and device that is not pinned", current_stream().cuda_stream)
     if to_cuda == marked(result):
         return result
     if _key(result) == _key(tensor):
@@ -190,28 +76,46 @@ def _move(tensor: torch.Tensor, result: torch.Tensor, to_cuda: bool) -> torch.Te
     return _mark(result) if to_cuda else result
 
 
+def _target(func: Any, kwargs: dict[str, Any]) -> bool | None:
+    """Whether a call of a torch function asks for the device "cuda"; None when it names no device."""
+    target = is_cuda(kwargs.get("device"))
+    if target is None and func in torch.utils._device._device_constructors():
+        target = is_cuda(torch.utils._device.CURRENT_DEVICE)
+    return target
+
+
+def _on_cuda(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether a call of a torch function is work of the device."""
+    return bool(_target(func, kwargs)) or any(map(marked, _tensors((*args, *kwargs.values()))))
+
+
 class CudaMode(torch.overrides.TorchFunctionMode):
     """Lets every torch function take the device "cuda", and tensors tell where they are."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        special = _SPECIAL.get(func)
-        if special is not None:
-            return special(func, *args, **kwargs)
-        kwargs.pop("pin_memory", None)
-        target = is_cuda(kwargs.get("device"))
-        if target is None and func in torch.utils._device._device_constructors():
-            target = is_cuda(torch.utils._device.CURRENT_DEVICE)
-        if target:
-            kwargs["device"] = "cpu"
-        inputs = list(_tensors((*args, *kwargs.values())))
-        result = func(*args, **kwargs)
-        if target or (target is None and any(map(marked, inputs))):
-            known = {_key(tensor) for tensor in inputs}
-            for tensor in _tensors((result,)):
-                if _key(tensor) not in known:
-                    _mark(tensor)
-        return result
+        if graphs.capturing(current_stream().cuda_stream) and _on_cuda(func, args, kwargs):
+            with torch_graphs.Recorder():
+                return _call(func, args, kwargs)
+        return _call(func, args, kwargs)
+
+
+def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    special = _SPECIAL.get(func)
+    if special is not None:
+        return special(func, *args, **kwargs)
+    kwargs.pop("pin_memory", None)
+    target = _target(func, kwargs)
+    if target:
+        kwargs["device"] = "cpu"
+    inputs = list(_tensors((*args, *kwargs.values())))
+    result = func(*args, **kwargs)
+    if target or (target is None and any(map(marked, inputs))):
+        known = {_key(tensor) for tensor in inputs}
+        for tensor in _tensors((result,)):
+            if _key(tensor) not in known:
+                _mark(tensor)
+    return result
 
 
 def _to(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -359,19 +263,23 @@ def _seed(seed: int) -> None:
 def whole_device(patches: Patches) -> CudaMode:
     """Make torch.cuda report one GPU; returns the mode to enter for the time tensors may live on it.
 
-    The streams are those of `streams`, which must be in place.
+    The streams are those of torch_streams.py, which must be in place.
     """
     constant: dict[str, Any] = {
         "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0,
         "get_device_name": device.NAME, "get_device_capability": device.CAPABILITY, "mem_get_info": (_BYTES, _BYTES),
         "memory_allocated": 0, "max_memory_allocated": 0, "memory_reserved": 0, "max_memory_reserved": 0,
-        "is_bf16_supported": True, "is_current_stream_capturing": False, "get_arch_list": ["sm_90"],
+        "is_bf16_supported": True, "get_arch_list": ["sm_90"],
     }  # fmt: skip
     nothing = ("init", "_lazy_init", "empty_cache", "ipc_collect", "reset_peak_memory_stats")
     functions: dict[str, Any] = {name: _constant(value) for name, value in constant.items()}
     functions |= dict.fromkeys(nothing, _constant(None))
-    functions |= {name: _refuse(name) for name in ("CUDAGraph", "graph", "make_graphed_callables")}
     functions |= {
+        "CUDAGraph": torch_graphs.CUDAGraph,
+        "graph": torch_graphs.graph,
+        "graph_pool_handle": torch_graphs.graph_pool_handle,
+        "make_graphed_callables": _refuse("make_graphed_callables"),
+        "is_current_stream_capturing": lambda: graphs.capturing(current_stream().cuda_stream),
         "device": _Device,
         "set_device": lambda where: None if is_cuda(where) else _refuse(f"set_device({where!r})")(),
         "get_device_properties": _properties,

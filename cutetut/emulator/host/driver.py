@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from ..errors import EmulatorError
-from . import cuda_api, cuda_torch, dlpack, live
+from . import cuda_api, dlpack, live, torch_streams
 from .host_calls import HostCalls, flight
 from .patches import Patches
 
@@ -68,7 +68,7 @@ def install(dump_dir: str) -> None:
     _patches.set(executor, "run_compiled_program", _guard(executor.run_compiled_program))
     call = executor.__call__
     _patches.set(executor, "__call__", _guard(call, lambda self, *a, **k: _bound(self.jit_module.execution_args, a, k)))
-    cuda_torch.streams(_patches)
+    torch_streams.install(_patches)
     _patches.set(cutlass.testing, "benchmark", _benchmark)
     _patches.set(testing, "benchmark", _benchmark)
 

@@ -10,18 +10,25 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from .. import ptx, scheduler
-from ..errors import EmulatorError, LaunchError
-from ..memory import GlobalMemory
-from . import device, live
+from .. import ptx
+from ..errors import LaunchError
+from . import device, graphs
 from .cuda_api import CudaCallError, new_handle
-from .dlpack import Span
+from .launches import (
+    ATTRIBUTE_BYTES,
+    Attributes,
+    CudaStatus,
+    Kernel,
+    Launch,
+    Library,
+    launch_attributes,
+    read_params,
+)
+from .tensormap_encode import TensorMapError, Tiled
 
 PTR, I32, I64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 _UNLOAD = ctypes.cast(ctypes.CDLL(None).labs, PTR)  # does nothing, also when Python is gone
@@ -44,7 +51,10 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": (PTR, PTR, I32, I64),
     "_cudaLaunchKernelEx": (PTR, PTR, PTR),
     "_cudaLaunchKernel": (PTR, I32, I32, I32, I32, I32, I32, PTR, I64, PTR),
+    "_cuTensorMapEncodeTiled": (PTR, I32, I32, PTR, PTR, PTR, PTR, PTR, I32, I32, I32, I32),
+    "_cuTensorMapReplaceAddress": (PTR, PTR),
     "cuda_dialect_init_library_once": (PTR, PTR, PTR, PTR),
+    "cuda_dialect_assert_success": (I32,),
 }
 
 # The other wrappers of the runtime library: refused by name, so that none runs into a missing driver.
@@ -55,7 +65,7 @@ REFUSED = tuple(
     cuEventRecordWithFlags cuEventSynchronize cuLibraryGetGlobal cuLibraryGetKernel cuLibraryGetKernelCount
     cuLibraryGetManaged cuLibraryGetModule cuLibraryGetUnifiedFunction cuLibraryLoadData
     cuLibraryLoadFromFile cuLibraryUnload cuTensorMapEncodeIm2col cuTensorMapEncodeIm2colWide
-    cuTensorMapEncodeTiled cuTensorMapReplaceAddress cudaEventCreate cudaEventCreateWithFlags
+    cudaEventCreate cudaEventCreateWithFlags
     cudaEventDestroy cudaEventElapsedTime cudaEventQuery cudaEventRecord cudaEventRecordWithFlags
     cudaEventSynchronize cudaFree cudaFreeAsync cudaFreeHost cudaGetDeviceProperties
     cudaGraphAddKernelNode cudaGraphCreate cudaGraphDestroy cudaGraphExecDestroy cudaGraphInstantiate
@@ -67,14 +77,6 @@ REFUSED = tuple(
     """.split()
 )
 
-# cudaLaunchAttributeID
-COOPERATIVE, CLUSTER = 2, 4
-# These change when a kernel may start or what stays cached, never what it computes: ignore, access policy window,
-# synchronization policy, cluster scheduling preference, programmatic serialization, priority, memory
-# synchronisation domains, preferred cluster, shared memory carve-out.
-WITHOUT_EFFECT = {0, 1, 3, 5, 6, 8, 9, 10, 11, 14}
-ATTRIBUTE_BYTES = 72
-
 
 class Flight(threading.local):
     """The Python call a thread is in: its arguments by name, and the exception a callback kept."""
@@ -84,30 +86,6 @@ class Flight(threading.local):
 
 
 flight = Flight()
-
-
-@dataclass
-class Library:
-    """What one cubin becomes: the PTX it was assembled from."""
-
-    module: ptx.Module
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel handle of host code."""
-
-    library: Library
-    name: str
-
-    @property
-    def function(self) -> ptx.Function:
-        return self.library.module.kernels[self.name]
-
-    def static_shared(self) -> int:
-        """Bytes of shared memory it declares, without the dynamic part."""
-        variables = [*self.library.module.variables.values(), *self.function.variables.values()]
-        return sum(v.nbytes for v in variables if v.space == "shared" and not v.extern)
 
 
 class HostCalls:
@@ -172,6 +150,31 @@ class HostCalls:
     def cudaFuncSetAttribute(self, *_: Any) -> None:
         """As cudaKernelSetAttributeForDevice."""
 
+    def cuda_dialect_assert_success(self, status: int) -> None:
+        """The host code would end the process; what went wrong is raised from the Python call instead."""
+        if status:
+            raise CudaCallError(f"a CUDA call of the compiled host code failed with error {status}")
+
+    # -- tensor maps ---------------------------------------------------------------------------
+
+    def cuTensorMapEncodeTiled(
+        self, out: int, kind: int, rank: int, address: int | None, sizes: int, strides: int, box: int, steps: int,
+        interleave: int, swizzle: int, l2: int, fill: int,
+    ) -> None:  # fmt: skip
+        if not 1 <= rank <= 5:
+            raise TensorMapError(f"a tensor map cannot be made: the rank is {rank}; it must be 1 to 5")
+        words, halves = ctypes.c_uint64, ctypes.c_uint32
+        tiled = Tiled(
+            kind, address or 0, _array(words, sizes, rank), _array(words, strides, rank - 1), _array(halves, box, rank),
+            _array(halves, steps, rank), interleave, swizzle, l2, fill,
+        )  # fmt: skip
+        ctypes.memmove(out, tiled.pack(), 128)
+
+    def cuTensorMapReplaceAddress(self, tensor_map: int, address: int | None) -> None:
+        if (address or 0) % 16:
+            raise TensorMapError(f"a tensor map cannot point to {address:#x}, which is no multiple of 16")
+        _store(ctypes.c_uint64, tensor_map, address or 0)
+
     # -- device and streams --------------------------------------------------------------------
 
     def cudaGetDevice(self, out: int) -> None:
@@ -191,9 +194,11 @@ class HostCalls:
 
     def cudaDeviceSynchronize(self) -> None:
         """Every launch has finished when it returns."""
+        graphs.forbid("cudaDeviceSynchronize")
 
-    def cudaStreamSynchronize(self, _stream: int) -> None:
+    def cudaStreamSynchronize(self, stream: int | None) -> None:
         """Every launch has finished when it returns."""
+        graphs.forbid("cudaStreamSynchronize", stream or 0)
 
     def cudaOccupancyMaxActiveBlocksPerMultiprocessor(self, out: int, kernel: int, block: int, shared: int) -> None:
         static = self.kernels[kernel].static_shared()
@@ -202,107 +207,26 @@ class HostCalls:
     # -- launches ------------------------------------------------------------------------------
 
     def cudaLaunchKernel(self, kernel: int, *rest: Any) -> None:
-        params, shared, _stream = rest[6:]
-        self._launch(kernel, params, rest[0:3], rest[3:6], (1, 1, 1), shared, False)
+        params, shared, stream = rest[6:]
+        self._submit(kernel, params, rest[0:3], rest[3:6], shared, stream, Attributes())
 
     def cudaLaunchKernelEx(self, config: int, kernel: int, params: int) -> None:
         """cudaLaunchConfig_t: gridDim, blockDim, dynamicSmemBytes, stream, attrs, numAttrs."""
         fields = struct.unpack("<6IQQQI", ctypes.string_at(config, 52))
-        cluster, cooperative = launch_attributes(ctypes.string_at(fields[8], ATTRIBUTE_BYTES * fields[9]))
-        self._launch(kernel, params, fields[0:3], fields[3:6], cluster, fields[6], cooperative)
+        attributes = launch_attributes(ctypes.string_at(fields[8], ATTRIBUTE_BYTES * fields[9]))
+        self._submit(kernel, params, fields[0:3], fields[3:6], fields[6], fields[7], attributes)
 
-    def _launch(
-        self,
-        handle: int,
-        pointers: int,
-        grid: Any,
-        block: Any,
-        cluster: tuple[int, int, int],
-        shared: int,
-        cooperative: bool,
+    def _submit(
+        self, handle: int, pointers: int, grid: Any, block: Any, shared: int, stream: int | None, attributes: Attributes
     ) -> None:
         kernel = self.kernels[handle]
-        params = read_params(kernel.function, pointers)
-        scheduler.launch(
-            kernel.library.module,
-            kernel.name,
-            grid=tuple(grid),
-            block=tuple(block),
-            cluster=cluster,
-            dynamic_smem=shared,
-            params=params,
-            memory=reachable(params, flight.arguments or {}),
-            cooperative=cooperative,
-            out=sys.stdout,
-        )
+        params, arguments = read_params(kernel.function, pointers), flight.arguments or {}
+        Launch(kernel, params, tuple(grid), tuple(block), shared, stream or 0, attributes, arguments).submit()
 
 
-def launch_attributes(raw: bytes) -> tuple[tuple[int, int, int], bool]:
-    """Cluster shape and cooperative flag of an array of cudaLaunchAttribute.
-
-    Raises CudaCallError for an attribute that would change what the kernel does and is not emulated.
-    """
-    cluster, cooperative = (1, 1, 1), False
-    for start in range(0, len(raw), ATTRIBUTE_BYTES):
-        identifier, first, second, third = struct.unpack_from("<I4x3I", raw, start)
-        if identifier == CLUSTER:
-            cluster = (first or 1, second or 1, third or 1)
-        elif identifier == COOPERATIVE:
-            cooperative = bool(first)
-        elif identifier not in WITHOUT_EFFECT:
-            raise CudaCallError(f"the launch attribute {identifier} (cudaLaunchAttributeID) is not emulated")
-    return cluster, cooperative
-
-
-def read_params(function: ptx.Function, pointers: int) -> list[bytes]:
-    """The bytes of each kernel parameter, from the array of pointers a launch is given."""
-    addresses = (ctypes.c_uint64 * len(function.params)).from_address(pointers) if function.params else ()
-    return [ctypes.string_at(a, p.nbytes) for a, p in zip(addresses, function.params, strict=True)]
-
-
-def reachable(params: list[bytes], arguments: dict[str, Any]) -> GlobalMemory:
-    """The memory a launch may touch: the call's tensors, and whatever else its parameters point into.
-
-    A pointer that is only found in memory, in a table of pointers, is resolved when the kernel uses it.
-    Raises LaunchError when a parameter points into a tensor that is not on the device.
-    """
-    found = [item for name, value in arguments.items() for item in live.spans(name, value)]
-    host = [span for span, on_device in found if not on_device]
-    memory = GlobalMemory(live.find if any(_may_hold_pointers(span) for span, _ in found) else None)
-    spans = [span for span, on_device in found if on_device and span.nbytes]
-    for span in spans:
-        memory.add(span.start, span.nbytes, span.label)
-    with live.one_search():
-        _add_pointers(memory, params, spans, host)
-    return memory
-
-
-def _add_pointers(memory: GlobalMemory, params: list[bytes], spans: list[Span], host: list[Span]) -> None:
-    """Whatever the words of the parameters point into."""
-    for word in _words(params):
-        if any(span.holds(word) for span in spans):
-            continue
-        for span in host:
-            if span.holds(word):
-                raise LaunchError(
-                    f"{span.label} is in the host's memory, which a kernel cannot reach",
-                    hint='allocate it with device="cuda" or move it with .cuda()',
-                )
-        if (other := live.find(word)) is not None:
-            memory.add(*other)
-            if memory.resolver is None and _may_hold_pointers(Span(*other)):
-                memory.resolver = live.find
-
-
-def _may_hold_pointers(span: Span) -> bool:
-    """Whether the elements may be addresses: 64-bit integers, or memory without a type."""
-    return span.label.endswith("int64") or span.label.startswith("allocation of")
-
-
-def _words(params: list[bytes]) -> set[int]:
-    """Every aligned 64-bit word of the parameters that could be an address of this process."""
-    words = {w for p in params for (w,) in struct.iter_unpack("<Q", p[: len(p) // 8 * 8])}
-    return {w for w in words if 4096 <= w < 1 << 47}
+def _array(kind: type[Any], address: int, count: int) -> tuple[int, ...]:
+    """Integers of host memory."""
+    return tuple((kind * count).from_address(address)) if count else ()
 
 
 def _store(kind: type[Any], address: int, value: int) -> None:
@@ -328,11 +252,10 @@ def _kept(function: Callable[..., None]) -> Callable[..., int]:
             return FAILED
         try:
             function(*args)
+        except CudaStatus as status:
+            return status.code
         except BaseException as error:  # KeyboardInterrupt too: ctypes would print and drop it
             flight.error = error
         return FAILED if flight.error is not None else 0  # a callback may have run others
 
     return callback
-
-
-__all__ = ["EmulatorError", "HostCalls", "flight", "launch_attributes", "reachable", "read_params"]

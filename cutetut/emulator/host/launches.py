@@ -1,0 +1,187 @@
+"""One launch of a kernel: what host code hands over, which memory it may touch, and when it runs."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import ptx, scheduler
+from ..errors import LaunchError
+from ..memory import GlobalMemory
+from . import cuda_api, device, graphs, live
+from .cuda_api import CudaCallError
+from .dlpack import Span
+
+Dim = tuple[int, int, int]
+
+# cudaLaunchAttributeID
+COOPERATIVE, CLUSTER, PROGRAMMATIC_EVENT, COMPLETION_EVENT = 2, 4, 7, 12
+# These change when a kernel may start or what stays cached, never what it computes: ignore, access policy window,
+# synchronization policy, cluster scheduling preference, programmatic serialization, priority, memory
+# synchronisation domains, preferred cluster, shared memory carve-out.
+WITHOUT_EFFECT = {0, 1, 3, 5, 6, 8, 9, 10, 11, 14}
+ATTRIBUTE_BYTES = 72
+TOO_LARGE = 720  # cudaErrorCooperativeLaunchTooLarge
+
+
+class CudaStatus(Exception):
+    """A call fails with this cudaError_t, which the host code handles itself."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+@dataclass
+class Library:
+    """What one cubin becomes: the PTX it was assembled from."""
+
+    module: ptx.Module
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel handle of host code."""
+
+    library: Library
+    name: str
+
+    @property
+    def function(self) -> ptx.Function:
+        return self.library.module.kernels[self.name]
+
+    def static_shared(self) -> int:
+        """Bytes of shared memory it declares, without the dynamic part."""
+        variables = [*self.library.module.variables.values(), *self.function.variables.values()]
+        return sum(v.nbytes for v in variables if v.space == "shared" and not v.extern)
+
+
+@dataclass
+class Attributes:
+    """The launch attributes that matter here; `events` are recorded when the kernel has run."""
+
+    cluster: Dim = (1, 1, 1)
+    cooperative: bool = False
+    events: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Launch:
+    """A kernel with everything it was launched with; `arguments` are those of the Python call, by name."""
+
+    kernel: Kernel
+    params: list[bytes]
+    grid: Dim
+    block: Dim
+    shared: int
+    stream: int
+    attributes: Attributes
+    arguments: dict[str, Any]
+
+    def submit(self) -> None:
+        """Run the kernel now, or with the graph that its stream is being captured into.
+
+        Raises CudaStatus for a cooperative grid that cannot be on the GPU at once.
+        """
+        if self.attributes.cooperative and self._ctas() > self._resident():
+            raise CudaStatus(TOO_LARGE)
+        if graphs.capturing(self.stream):
+            graphs.add(self.run)
+        else:
+            self.run()
+        for event in self.attributes.events:
+            cuda_api.record(event, self.stream)
+
+    def run(self) -> None:
+        scheduler.launch(
+            self.kernel.library.module,
+            self.kernel.name,
+            grid=self.grid,
+            block=self.block,
+            cluster=self.attributes.cluster,
+            dynamic_smem=self.shared,
+            params=self.params,
+            memory=reachable(self.params, self.arguments),
+            cooperative=self.attributes.cooperative,
+            out=sys.stdout,
+        )
+
+    def _ctas(self) -> int:
+        x, y, z = self.grid
+        return x * y * z
+
+    def _resident(self) -> int:
+        x, y, z = self.block
+        return device.SM_COUNT * device.blocks_per_sm(x * y * z, self.shared + self.kernel.static_shared())
+
+
+def launch_attributes(raw: bytes) -> Attributes:
+    """Read an array of cudaLaunchAttribute.
+
+    Raises CudaCallError for an attribute that would change what the kernel does and is not emulated.
+    """
+    found = Attributes()
+    for start in range(0, len(raw), ATTRIBUTE_BYTES):
+        identifier, first, second, third = struct.unpack_from("<I4x3I", raw, start)
+        if identifier == CLUSTER:
+            found.cluster = (first or 1, second or 1, third or 1)
+        elif identifier == COOPERATIVE:
+            found.cooperative = bool(first)
+        elif identifier in (PROGRAMMATIC_EVENT, COMPLETION_EVENT):
+            found.events.append(first | second << 32)
+        elif identifier not in WITHOUT_EFFECT:
+            raise CudaCallError(f"the launch attribute {identifier} (cudaLaunchAttributeID) is not emulated")
+    return found
+
+
+def read_params(function: ptx.Function, pointers: int) -> list[bytes]:
+    """The bytes of each kernel parameter, from the array of pointers a launch is given."""
+    addresses = (ctypes.c_uint64 * len(function.params)).from_address(pointers) if function.params else ()
+    return [ctypes.string_at(a, p.nbytes) for a, p in zip(addresses, function.params, strict=True)]
+
+
+def reachable(params: list[bytes], arguments: dict[str, Any]) -> GlobalMemory:
+    """The memory a launch may touch: the call's tensors, and whatever else its parameters point into.
+
+    A pointer that is only found in memory, in a table of pointers, is resolved when the kernel uses it.
+    Raises LaunchError when a parameter points into a tensor that is not on the device.
+    """
+    found = [item for name, value in arguments.items() for item in live.spans(name, value)]
+    host = [span for span, on_device in found if not on_device]
+    memory = GlobalMemory(live.find if any(_may_hold_pointers(span) for span, _ in found) else None)
+    spans = [span for span, on_device in found if on_device and span.nbytes]
+    for span in spans:
+        memory.add(span.start, span.nbytes, span.label)
+    with live.one_search():
+        _add_pointers(memory, params, spans, host)
+    return memory
+
+
+def _add_pointers(memory: GlobalMemory, params: list[bytes], spans: list[Span], host: list[Span]) -> None:
+    """Whatever the words of the parameters point into."""
+    for word in _words(params):
+        if any(span.holds(word) for span in spans):
+            continue
+        for span in host:
+            if span.holds(word):
+                raise LaunchError(
+                    f"{span.label} is in the host's memory, which a kernel cannot reach",
+                    hint='allocate it with device="cuda" or move it with .cuda()',
+                )
+        if (other := live.find(word)) is not None:
+            memory.add(*other)
+            if memory.resolver is None and _may_hold_pointers(Span(*other)):
+                memory.resolver = live.find
+
+
+def _may_hold_pointers(span: Span) -> bool:
+    """Whether the elements may be addresses: 64-bit integers, or memory without a type."""
+    return span.label.endswith("int64") or span.label.startswith("allocation of")
+
+
+def _words(params: list[bytes]) -> set[int]:
+    """Every aligned 64-bit word of the parameters that could be an address of this process."""
+    words = {w for p in params for (w,) in struct.iter_unpack("<Q", p[: len(p) // 8 * 8])}
+    return {w for w in words if 4096 <= w < 1 << 47}

@@ -1,0 +1,136 @@
+"""torch.cuda's streams and events without a GPU: what a program needs to pass a stream to a kernel and to wait for it.
+
+Work is done when it is issued, so a stream is a number and an event a time; only a capture (graphs.py) makes a
+difference between streams.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from . import cuda_api, graphs
+from .patches import Patches
+
+
+class Stream:
+    """torch.cuda.Stream: a number, because work is done when it is issued."""
+
+    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
+        self.priority = priority
+        self.cuda_stream = int(kwargs.get("stream_ptr", 0)) or cuda_api.new_handle()
+        self.device = torch.device("cuda", 0)
+
+    def synchronize(self) -> None:
+        """Nothing is outstanding."""
+        graphs.forbid("torch.cuda.Stream.synchronize", self.cuda_stream)
+
+    def query(self) -> bool:
+        return True
+
+    def wait_event(self, event: Event) -> None:
+        """The event's work is done, or captured."""
+        graphs.waited(self.cuda_stream, event.cuda_event)
+
+    def wait_stream(self, stream: Stream) -> None:
+        """The other stream's work is done, or captured."""
+        self.wait_event(stream.record_event())
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.cuda_stream
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and other.cuda_stream == self.cuda_stream
+
+    def __hash__(self) -> int:
+        return hash(self.cuda_stream)
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device=cuda:0 cuda_stream={self.cuda_stream:#x}>"
+
+    def __enter__(self) -> Stream:
+        _stack.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _stack.pop()
+
+
+class ExternalStream(Stream):
+    """torch.cuda.ExternalStream: the stream with a given handle."""
+
+    def __init__(self, stream_ptr: int, device: Any = None, **kwargs: Any) -> None:
+        super().__init__(device)
+        self.cuda_stream = stream_ptr
+
+
+class Event:
+    """torch.cuda.Event: the moment it was recorded, by this machine's clock."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        self.timed = enable_timing
+        self.cuda_event = cuda_api.new_handle()
+
+    def record(self, stream: Stream | None = None) -> None:
+        cuda_api.record(self.cuda_event, (stream or current_stream()).cuda_stream)
+
+    def wait(self, stream: Stream | None = None) -> None:
+        (stream or current_stream()).wait_event(self)
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        """The event's work is done."""
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Wall time of the emulation in milliseconds, announced as such on stderr."""
+        if not (self.timed and end_event.timed):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        return cuda_api.elapsed_ms(self.cuda_event, end_event.cuda_event)
+
+
+_DEFAULT = ExternalStream(0)
+_stack: list[Stream] = [_DEFAULT]
+
+
+def current_stream(_device: Any = None) -> Stream:
+    """torch.cuda.current_stream."""
+    return _stack[-1]
+
+
+@contextlib.contextmanager
+def _on_stream(stream: Stream | None) -> Iterator[None]:
+    if stream is None:
+        yield
+        return
+    with stream:
+        yield
+
+
+def _set_stream(stream: Stream) -> None:
+    _stack[-1] = stream
+
+
+def install(patches: Patches) -> None:
+    """Replace torch.cuda's streams, events and synchronize."""
+    for name, value in {
+        "Stream": Stream,
+        "ExternalStream": ExternalStream,
+        "Event": Event,
+        "stream": _on_stream,
+        "StreamContext": _on_stream,
+        "current_stream": current_stream,
+        "default_stream": lambda device=None: _DEFAULT,
+        "set_stream": _set_stream,
+        "synchronize": lambda device=None: graphs.forbid("torch.cuda.synchronize"),
+    }.items():
+        patches.set(torch.cuda, name, value)
