@@ -66,14 +66,28 @@ def examine(name: str, tool: str) -> dict[str, Any]:
     killed = status == -signal.SIGKILL
     return {
         "name": name, "tool": tool, "status": None if killed else status, "launched": launched is not None,
-        "seconds": round(time.monotonic() - began, 1), "output": re.sub(r"kernel_cutlass_\w+", "kernel", text)[:8000],
+        "seconds": round(time.monotonic() - began, 1), "output": shortened(text),
     }  # fmt: skip
+
+
+def shortened(text: str) -> str:
+    """Output with short names of kernels, and without the middle where it is long."""
+    text = re.sub(r"kernel_cutlass_\w+", "kernel", text)
+    return text if len(text) < 8000 else f"{text[:6000]}\n[...]\n{text[-1500:]}"
+
+
+def _version() -> str:
+    done = subprocess.run(["compute-sanitizer", "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"Version ([\d.]+)", done.stdout)
+    return found[1] if found else "unknown"
 
 
 def main(path: str, tools: list[str]) -> None:
     """Examine all of them, and write after each, so that an interruption loses little."""
+    from cutetut import provenance
     from tests.emulator.mutants import CASES, MUTANTS
 
+    facts = {**provenance.collect(), "compute_sanitizer": _version()}
     work = [(name, tool) for tool in tools or TOOLS for name in [*CASES, *MUTANTS]]
     found: list[dict[str, Any]] = []
     lock = threading.Lock()
@@ -82,7 +96,7 @@ def main(path: str, tools: list[str]) -> None:
         result = examine(*task)
         with lock:
             found.append(result)
-            Path(path).write_text(json.dumps(found, indent=1))
+            Path(path).write_text(json.dumps({"provenance": facts, "runs": found}))
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(one, work))
