@@ -101,3 +101,31 @@ def test_without_a_trace_no_clock_is_read(chapter: ModuleType, device: str) -> N
         launch = chapter.prepare(A, B, C, cfg, trace)
         counts[traced] = chapter.inspect(launch.func).ptx.count("%clock64")
     assert counts[False] == 0 < counts[True]
+
+
+@pytest.fixture(scope="module")
+def experiments() -> ModuleType:
+    return notebooks.load("13_warp_specialized", ("imports", "kernel", "bench"))
+
+
+EXPERIMENTS = [
+    "ping-pong, each a tile of 128x128",
+    "one fence per tile of C",
+    "nothing queued behind a K tile",
+    "24 and 240 registers",
+    "C first to leave L2",
+]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiments_compute_the_same(experiments: ModuleType, device: str, name: str) -> None:
+    """What was tried and not kept was right too; K is long enough to go round the ring more than twice."""
+    assert list(experiments.EXPERIMENTS) == EXPERIMENTS
+    lines, cfg = experiments.EXPERIMENTS[name]
+    kernel = experiments.changed(*lines)
+    agrees(kernel, device, (300, 264, 832), torch.bfloat16, **dataclasses.asdict(cfg) | {"sms": 2})
+
+
+def test_a_change_must_hit_one_place(experiments: ModuleType) -> None:
+    with pytest.raises(ValueError, match="must be there once"):
+        experiments.changed(("cute.arch", "nothing"))
