@@ -1,9 +1,9 @@
-"""The matrix descriptors that a kernel hands to its WGMMAs, read while the kernel runs in the emulator.
+"""The 64-bit matrix descriptors of WGMMA: those that a running kernel uses, and what their bits mean.
 
     for wgmma in descriptors.used(gemm, A, B, C):
         print(wgmma.opcode, wgmma.a, wgmma.b)
 
-Nothing here computes a descriptor: the bits are those in the registers of the running kernel.
+`used` computes no descriptor: its bits are those in the registers of the kernel, which runs in the emulator.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cutetut.emulator.machine import Machine
     from cutetut.emulator.ptx import Instruction
 
-__all__ = ["FIELDS", "Issue", "NoWgmma", "fields", "used"]
+__all__ = ["FIELDS", "DescriptorError", "Issue", "NoWgmma", "encode", "fields", "roles", "used"]
 
 # name, lowest bit, number of bits, bytes that 1 stands for (0: not an amount of bytes); PTX ISA 9.7.15.5.1.2.2
 FIELDS = (
@@ -34,6 +34,12 @@ FIELDS = (
     ("base offset", 49, 3, 0),
     ("swizzle", 62, 2, 0),
 )
+
+SWIZZLE_BYTES = {0: 16, 1: 128, 2: 64, 3: 32}  # code of the swizzle -> bytes of a row of its pattern; 0 is no swizzle
+
+
+class DescriptorError(ValueError):
+    """A value that no matrix descriptor, or no field of one, can have; the message says which it can."""
 
 
 class NoWgmma(RuntimeError):
@@ -67,6 +73,42 @@ def fields(bits: int) -> list[tuple[str, str, int, int | None]]:
         raw = bits >> low & (1 << width) - 1
         rows.append((name, f"{low}-{low + width - 1}", raw, raw * unit if unit else None))
     return rows
+
+
+def encode(start: int, leading: int, stride: int, base_offset: int = 0, swizzle: int = 0) -> int:
+    """Return the 64 bits of a matrix descriptor (PTX ISA section 9.7.15.5.1.2.2).
+
+    start, leading, stride: bytes, multiples of 16 below 2^18. base_offset: 0 to 7. swizzle: 0 none, 1 128 bytes,
+    2 64 bytes, 3 32 bytes. Raises DescriptorError, which names the field, for anything else.
+    """
+    bits = 0
+    for (name, low, width, unit), value in zip(FIELDS, (start, leading, stride, base_offset, swizzle), strict=True):
+        step, most = unit or 1, ((1 << width) - 1) * (unit or 1)
+        if not 0 <= value <= most or value % step:
+            kind = f"a multiple of {step}" if unit else "a whole number"
+            raise DescriptorError(f"{name} is {value}; it must be {kind} from 0 to {most}")
+        bits |= value // step << low
+    return bits
+
+
+def roles(swizzle: int, mn_major: bool) -> tuple[str, str]:
+    """Return what the leading and the stride byte offset stand for (PTX ISA section 9.7.15.5.1.2.1), in words.
+
+    swizzle: the code in the descriptor, 0 to 3. mn_major: whether the operand is MN-major, which the instruction says
+    and not the descriptor. "not used" where the hardware does not look at the field. Raises DescriptorError for
+    another code.
+    """
+    if swizzle not in SWIZZLE_BYTES:
+        raise DescriptorError(f"swizzle is {swizzle}; it must be a whole number from 0 to 3")
+    span = SWIZZLE_BYTES[swizzle]
+    if mn_major:
+        along_mn = f"step along M or N, from {span} bytes to the next {span}"
+        along_k = "step along K, from 8 to the next 8"
+        return (along_mn, along_k) if swizzle else (along_k, along_mn)
+    return (
+        "not used" if swizzle else "step along K, from 16 bytes to the next 16",
+        "step along M or N, from 8 rows to the next 8",
+    )
 
 
 def used(function: Callable[..., Any], *args: Any) -> list[Issue]:

@@ -89,9 +89,14 @@ function watchModel(model, traits, changed) {
   return () => handlers.forEach(([event, handler]) => model.off(event, handler));
 }
 
-/** Call `changed` when a node's size or the page's theme changes; returns how to stop. */
+/** Call `changed` when a node's width or the page's theme changes; returns how to stop. */
 function watchLook(node, changed) {
-  const size = new ResizeObserver(changed);
+  let width = null;
+  // In the next frame: what changes sizes while they are being reported is an error that browsers log.
+  const size = new ResizeObserver(() => {
+    if (node.clientWidth !== width) requestAnimationFrame(changed);
+    width = node.clientWidth;
+  });
   size.observe(node);
   const unwatch = watchTheme(changed);
   return () => {

@@ -7,13 +7,16 @@ const MAX_TILE = 520; // CSS pixels, the tallest a tile gets
 const MAX_CELL = 44; // CSS pixels, the widest a cell gets
 const LABEL_CELL = 30; // CSS pixels, from which size a cell has room for two lines
 
+const INKS = ["#ffffff", "#1b1f24"]; // letters on dark and on light cells
+
 /** A "place" is a flat cell index, row * cols + col. */
 const rowOf = (map, place) => Math.floor(place / map.cols);
 const colOf = (map, place) => place % map.cols;
 
 /**
  * Draws a map: `rows`, `cols`, the `owner` of each place (lines part the cells of different owners) and
- * `rgb(place)`. The cells are drawn once per size, theme and map; `fresh()` copies them, and marks go on top.
+ * `rgb(place)`; `breaks`, if given, are numbers of rows and of cols after which a stronger line repeats. The cells
+ * are drawn once per size, theme and map; `fresh()` copies them, and marks go on top.
  */
 class Tile {
   constructor(canvas) {
@@ -21,12 +24,12 @@ class Tile {
     this.base = document.createElement("canvas");
   }
 
-  /** Draw the cells, as large as `width` CSS pixels allow in whole device pixels, `tall` times as high as wide. */
-  prepare(map, width, theme, tall = 1) {
+  /** Draw square cells, as large as `width` CSS pixels allow in whole device pixels, but `least` high if they can. */
+  prepare(map, width, theme, least = 0) {
     const dpr = window.devicePixelRatio || 1;
-    const room = Math.min((width - MARGIN.left - MARGIN.right) / map.cols, MAX_TILE / map.rows / tall, MAX_CELL);
+    const room = Math.min((width - MARGIN.left - MARGIN.right) / map.cols, MAX_TILE / map.rows, MAX_CELL);
     const wide = Math.max(1, Math.floor(room * dpr));
-    const high = Math.max(1, Math.floor(wide * tall));
+    const high = Math.max(wide, Math.floor(Math.min(least, MAX_TILE / map.rows) * dpr));
     const [left, top] = [Math.round(MARGIN.left * dpr), Math.round(MARGIN.top * dpr)];
     Object.assign(this, { map, theme, dpr, wide, high, left, top });
     for (const canvas of [this.canvas, this.base]) {
@@ -53,27 +56,49 @@ class Tile {
     return canvas;
   }
 
+  /** The width of the lines between owners, in device pixels. */
+  get separator() {
+    return Math.max(1, Math.round(this.dpr / 2));
+  }
+
   /** Lines between cells of different owners, so that no border depends on colour. */
   separators() {
-    const width = Math.max(1, Math.round(this.dpr / 2));
+    const width = this.separator;
     this.context.fillStyle = this.theme.bg;
     for (let place = 0; place < this.map.owner.length; place++) {
       const [x, y] = this.corner(place);
       if (this.border(place, 0, -1)) this.context.fillRect(x, y, this.wide, width);
       if (this.border(place, -1, 0)) this.context.fillRect(x, y, width, this.high);
     }
+    this.breaks(width);
+  }
+
+  /** Stronger lines between groups of rows and of columns, the stronger the larger the group. */
+  breaks(width) {
+    const { map, left, top, wide, high, context } = this;
+    const { rows, cols } = map.breaks ?? { rows: [], cols: [] };
+    context.fillStyle = this.theme.fg;
+    rows.forEach((step, level) => {
+      const line = width * (level + 1);
+      for (let row = step; row < map.rows; row += step) context.fillRect(left, top + row * high - line / 2, wide * map.cols, line);
+    });
+    cols.forEach((step, level) => {
+      const line = width * (level + 1);
+      for (let col = step; col < map.cols; col += step) context.fillRect(left + col * wide - line / 2, top, line, high * map.rows);
+    });
   }
 
   axes() {
     const { map, dpr, wide, high, left, top, context } = this;
-    const ticks = (size) => new Set([0, 1, 2, 3].map((i) => Math.round((i * size) / 4)).concat(size - 1));
+    const some = (size) => new Set([0, 1, 2, 3].map((i) => Math.round((i * size) / 4)).concat(size - 1));
+    const ticks = (size, room) => (room >= 18 * dpr ? Array(size).keys() : some(size));
     context.fillStyle = this.theme.muted;
     context.font = `${11 * dpr}px ${this.theme.mono}`;
     context.textAlign = "center";
-    for (const col of ticks(map.cols)) context.fillText(col, left + (col + 0.5) * wide, top - 6 * dpr);
+    for (const col of ticks(map.cols, wide)) context.fillText(col, left + (col + 0.5) * wide, top - 6 * dpr);
     context.textAlign = "right";
     context.textBaseline = "middle";
-    for (const row of ticks(map.rows)) context.fillText(row, left - 7 * dpr, top + (row + 0.5) * high);
+    for (const row of ticks(map.rows, high)) context.fillText(row, left - 7 * dpr, top + (row + 0.5) * high);
   }
 
   /** Show the cells without any marks; what is drawn next goes on top. */
@@ -91,10 +116,15 @@ class Tile {
     this.context.globalAlpha = 1;
   }
 
-  /** Fill cells with a CSS colour. */
+  /** Fill cells with a CSS colour, up to the lines between owners. */
   fill(places, color) {
+    const width = Math.min(this.wide, this.high) >= 5 ? this.separator : 0;
     this.context.fillStyle = color;
-    for (const place of places) this.context.fillRect(...this.corner(place), this.wide, this.high);
+    for (const place of places) {
+      const [x, y] = this.corner(place);
+      const [left, top] = [this.border(place, -1, 0) ? width : 0, this.border(place, 0, -1) ? width : 0];
+      this.context.fillRect(x + left, y + top, this.wide - left, this.high - top);
+    }
   }
 
   /** Set the font of `write` to a size in CSS pixels; returns how many of its characters fit into a cell. */
@@ -117,7 +147,7 @@ class Tile {
 
   /** The width of a mark, in device pixels. */
   get line() {
-    return Math.max(Math.round(this.dpr), Math.round(Math.min(this.wide, this.high) / 10));
+    return Math.round(this.dpr * Math.min(2, Math.max(1, Math.min(this.wide, this.high) / this.dpr / 10)));
   }
 
   /** Outline cells on the sides where the neighbour belongs to another owner. */
@@ -154,6 +184,21 @@ class Tile {
     context.fill();
   }
 
+  /** Draw a way from cell to cell, fading towards its start. */
+  path(places) {
+    const { context, line } = this;
+    context.strokeStyle = this.theme.fg;
+    context.lineWidth = line;
+    for (let step = 1; step < places.length; step++) {
+      context.globalAlpha = 0.15 + (0.75 * step) / places.length;
+      context.beginPath();
+      context.moveTo(...this.center(places[step - 1]));
+      context.lineTo(...this.center(places[step]));
+      context.stroke();
+    }
+    context.globalAlpha = 1;
+  }
+
   corner(place) {
     return [this.left + colOf(this.map, place) * this.wide, this.top + rowOf(this.map, place) * this.high];
   }
@@ -178,6 +223,12 @@ class Tile {
     const inside = col >= 0 && row >= 0 && col < this.map.cols && row < this.map.rows;
     return inside ? row * this.map.cols + col : null;
   }
+}
+
+/** Dark or light letters on a colour, whichever stands out more. */
+function inkOn([red, green, blue]) {
+  const linear = (c) => (c <= 10 ? c / 3295 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+  return INKS[Number(0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue) > 0.18)];
 }
 
 /** Call `hover(place or null)` and `pick(place)` as a pointer moves over a tile and clicks or taps it. */
