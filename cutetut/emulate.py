@@ -17,7 +17,7 @@ from pathlib import Path
 
 from . import backend
 from .emulator.errors import EmulatorError
-from .emulator.host import cuda_torch, driver, live
+from .emulator.host import cuda_torch, driver, live, pool
 from .emulator.host.patches import Patches
 
 _HERE = str(Path(__file__).parent)
@@ -41,13 +41,13 @@ def run(script: str, args: list[str]) -> int:
         print(f"cutetut emulate: {error}", file=sys.stderr)
         return 1
     patches, already = Patches(), driver.installed()
-    saved = sys.argv, list(sys.path), dict(os.environ), os.getcwd(), sys.excepthook, live.on_device
+    saved = sys.argv, list(sys.path), dict(os.environ), os.getcwd(), sys.excepthook, live.on_device, live.lookup
     main, chosen = sys.modules["__main__"], backend.current()
     try:
         os.environ[backend.VARIABLE] = "emulator"
         backend.adopt(backend.Backend("emulator", "cuda", "python -m cutetut emulate"))
         backend.start_emulator()
-        live.on_device = cuda_torch.marked
+        live.on_device, live.lookup = cuda_torch.marked, pool.find
         sys.argv, sys.path[0:1] = [script, *args], [str(Path(script).resolve().parent)]
         with cuda_torch.whole_device(patches):
             return _status(script)
@@ -56,7 +56,8 @@ def run(script: str, args: list[str]) -> int:
         if not already:
             driver.uninstall()
         backend.adopt(chosen)
-        sys.argv, sys.path[:], environment, folder, sys.excepthook, live.on_device = saved
+        sys.argv, sys.path[:], environment, folder, sys.excepthook, live.on_device, live.lookup = saved
+        pool.clear()
         sys.modules["__main__"] = main
         os.environ.clear()
         os.environ.update(environment)

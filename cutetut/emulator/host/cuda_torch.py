@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.utils._device
 
-from . import device, graphs, torch_graphs
+from . import device, graphs, pool, torch_graphs
 from .cuda_api import CudaCallError
 from .patches import Patches
 from .torch_streams import current_stream
@@ -34,6 +34,7 @@ def marked(tensor: object) -> bool:
 def _mark(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout == torch.strided:
         setattr(tensor.untyped_storage(), _MARK, True)
+        pool.keep(tensor)
     return tensor
 
 

@@ -65,15 +65,8 @@ def find(address: int) -> tuple[int, int, str] | None:
             return start, nbytes, f"allocation of {nbytes} bytes"
     if not _is_mapped(address):
         return None
-    tensor = _known_tensor(address)
-    if tensor is None:
-        tensor = _search_tensor(address)
-    if tensor is not None:
-        if not on_device(tensor):
-            return None
-        with torch._C.DisableTorchFunction():
-            storage = tensor.untyped_storage()
-            return storage.data_ptr(), storage.nbytes(), torch_span(tensor, "a tensor").label
+    if (found := lookup(address)) is not None:
+        return found
     for span, device in list(_wrappers.values()):
         if device and span.holds(address):
             return span.start, span.nbytes, span.label
@@ -95,6 +88,22 @@ def _is_mapped(address: int) -> bool:
     """Whether the address is in this process's memory at all: spares a search for integers that are no address."""
     page = ctypes.c_void_p(address & ~4095)
     return not _libc.mincore(page, ctypes.c_size_t(1), ctypes.byref(ctypes.c_ubyte()))
+
+
+def search(address: int) -> tuple[int, int, str] | None:
+    """What `find` returns, for the live torch tensors of this process, whichever they are."""
+    tensor = _known_tensor(address)
+    if tensor is None:
+        tensor = _search_tensor(address)
+    if tensor is None:
+        return None
+    with torch._C.DisableTorchFunction():
+        storage = tensor.untyped_storage()
+        return storage.data_ptr(), storage.nbytes(), torch_span(tensor, "a tensor").label
+
+
+# Finds the torch tensor that counts as device memory at an address: any live one, or one that was moved to "cuda".
+lookup: Callable[[int], tuple[int, int, str] | None] = search
 
 
 def _known_tensor(address: int) -> torch.Tensor | None:

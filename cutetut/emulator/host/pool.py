@@ -1,0 +1,70 @@
+"""Device memory as PyTorch's caching allocator keeps it: the bytes of a tensor stay mapped after its end.
+
+A program may therefore use a freed tensor's memory without a fault, as some benchmarks do by mistake.  Here it may
+too, and is told so.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ..errors import EmulatorWarning
+from .dlpack import label
+
+LIMIT = 1 << 28  # bytes of freed memory that are kept at least
+
+_kept: dict[int, tuple[torch.UntypedStorage, str]] = {}  # by the storage's identity, oldest first
+_bytes = 0
+_sweep_at = LIMIT
+
+
+def keep(tensor: torch.Tensor) -> None:
+    """Note the memory of a new tensor on the device, and how messages call it."""
+    global _bytes
+    storage = tensor.untyped_storage()
+    if storage._cdata in _kept or isinstance(tensor, FakeTensor):
+        return
+    shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+    _kept[storage._cdata] = storage, label("a tensor", shape, dtype)
+    _bytes += storage.nbytes()
+    if _bytes > _sweep_at:
+        _sweep()
+
+
+def find(address: int) -> tuple[int, int, str] | None:
+    """(start, bytes, label) of the device memory that holds an address, also of tensors that are no more."""
+    for storage, name in reversed(_kept.values()):
+        start, nbytes = storage.data_ptr(), storage.nbytes()
+        if start <= address < start + nbytes:
+            if not _in_use(storage):
+                text = f"a kernel uses the memory of {name}, which has been freed: PyTorch may hand it out again"
+                warnings.warn_explicit(text, EmulatorWarning, "cutetut emulate", 0)
+            return start, nbytes, name
+    return None
+
+
+def clear() -> None:
+    """Forget all memory: the device is no more."""
+    global _bytes, _sweep_at
+    _kept.clear()
+    _bytes, _sweep_at = 0, LIMIT
+
+
+def _in_use(storage: torch.UntypedStorage) -> bool:
+    return int(torch._C._storage_Use_Count(storage._cdata)) > 1  # this list is one user
+
+
+def _sweep() -> None:
+    """Give back freed memory, oldest first, until half of LIMIT is left of it."""
+    global _bytes, _sweep_at
+    freed = [key for key, (storage, _) in _kept.items() if not _in_use(storage)]
+    surplus = sum(_kept[key][0].nbytes() for key in freed) - LIMIT // 2
+    for key in freed:
+        if surplus <= 0:
+            break
+        surplus -= _kept.pop(key)[0].nbytes()
+    _bytes = sum(storage.nbytes() for storage, _ in _kept.values())
+    _sweep_at = _bytes + LIMIT // 2
