@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 UNWRITTEN, WRITTEN, IN_FLIGHT = 0, 1, 2
 RANK_SHIFT = 24
+COPIES_TO_SHARED = ("cp.async.ca", "cp.async.cg")  # and every copy that reports to an mbarrier
 
 _ALL_WRITTEN = {
     n: np.frombuffer(bytes([WRITTEN]) * n, t)[0]
@@ -195,9 +196,7 @@ class SharedMemory:
         """Where the kernel issues asynchronous copies into shared memory."""
         places = {}
         for inst in self.machine.kernel.body:
-            if inst.opcode.startswith("cp.async") and (
-                "mbarrier::complete_tx::bytes" in inst.parts or "shared" in inst.parts[3]
-            ):
+            if inst.opcode.startswith(COPIES_TO_SHARED) or "mbarrier::complete_tx::bytes" in inst.parts:
                 place = self.machine.scheduler.place(inst, None)
                 places[place.source or f"PTX line {inst.line}"] = True
         return ", ".join(places)

@@ -154,12 +154,13 @@ def decode_cp_fenceproxy(inst: Instruction, machine: Machine) -> Step:
 
 
 def _copy(machine: Machine, first: np.ndarray, to: np.ndarray, source: np.ndarray) -> None:
-    """One map of 128 bytes; every lane of the warp must name the same two."""
+    """One map of 128 bytes, of which the first 64 mean something; every lane of the warp must name the same two."""
     if (to != to[0]).any() or (source != source[0]).any():
         raise IllegalInstruction("tensormap.cp_fenceproxy with different addresses in one warp", threads=first)
     if int(to[0]) % 128 or int(source[0]) % 128:
         raise Misaligned("tensormap.cp_fenceproxy needs addresses that are multiples of 128", threads=first)
     lanes = np.arange(0, MAP_BYTES, 8)
     sel = np.repeat(first, len(lanes))
-    words = HOST[8][index(machine.shared.locate(source[0] + lanes, 8, sel, False), 8)]
+    machine.shared.locate(source[0] + lanes[:8], 8, sel[:8], False)  # CuTe DSL writes no more than these
+    words = HOST[8][index(machine.shared.host_of(int(source[0]), int(first[0]), MAP_BYTES) + lanes, 8)]
     HOST[8][index(machine.memory.locate(to[0] + lanes, 8, sel, True), 8)] = words

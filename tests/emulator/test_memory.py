@@ -253,6 +253,17 @@ def test_bad_addresses_are_typed_errors(lines: str, error: type[Exception], says
 
 
 @pytest.mark.emulator
+def test_reading_what_is_copied_later_names_the_copies() -> None:
+    """Other instructions that begin with cp.async are none."""
+    body = f""".shared .align 16 .b32 s[32]; {ADDRESSES.format(a=4, b=4)}
+    mov.u32 %r3, s; mad.lo.u32 %r3, %r100, 4, %r3; cp.async.commit_group; ld.shared.b32 %r1, [%r3];
+    cp.async.ca.shared.global [%r3], [%rd2], 4; cp.async.wait_all;"""
+    with pytest.raises(Uninitialized) as error:
+        run(kernel(body, 2), np.zeros(32, np.uint32), np.zeros(32, np.uint32))
+    assert re.search(r"the kernel's copies to shared memory: PTX line \d+$", str(error.value), re.MULTILINE)
+
+
+@pytest.mark.emulator
 def test_an_error_says_which_tensors_are_half_written() -> None:
     body = f"""{ADDRESSES.format(a=4, b=4)}
     mov.u32 %r1, 5; st.global.b32 [%rd4], %r1; ld.global.b32 %r2, [%rd2+-8];"""

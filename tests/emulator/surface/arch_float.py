@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from cutlass import BFloat16, Float16, Float32, Int8, Int32
 from cutlass._mlir import ir
-from cutlass._mlir.dialects import llvm
+from cutlass._mlir.dialects import llvm, vector
 
-from tests.emulator.surface.cases import by_vector, integers, launch, per_thread, quarters, refused
+from tests.emulator.surface.cases import CASES, REFUSED, by_vector, integers, launch, per_thread, quarters, refused
 
 arch = cute.arch
 F32, F16, BF16, I32 = torch.float32, torch.float16, torch.bfloat16, torch.int32
@@ -92,14 +92,14 @@ by_vector("arch.sext_unpacked_i4_i8_intrinsic", lambda v: arch.sext_unpacked_i4_
           torch.int8, 8, LOW_NIBBLES)  # fmt: skip
 
 
-def nibbles(vector: Any, count: int) -> Any:
+def nibbles(values: Any, count: int) -> Any:
     """A vector of bytes as one of 4-bit values."""
-    return llvm.bitcast(ir.VectorType.get([count], ir.IntegerType.get_signless(4)), vector)
+    return llvm.bitcast(ir.VectorType.get([count], ir.IntegerType.get_signless(4)), values)
 
 
 def of_nibbles(name: str, operation: Callable, count: int, dtype: torch.dtype, want: np.ndarray) -> None:
-    source = BYTES[:, : count // 2]
-    by_vector(name, lambda v: operation(nibbles(v, count)), source, dtype, count, want[:, :count])
+    want = want[:, :count]
+    by_vector(name, lambda v: operation(nibbles(v, count)), BYTES[:, : count // 2], dtype, want.shape[1], want)
 
 
 E4M3 = torch.from_numpy(NIBBLES.astype(np.float32)).to(torch.float8_e4m3fn).view(torch.int8).numpy()
@@ -110,7 +110,11 @@ of_nibbles("arch.cvt_i4x8_to_mxf8x8", lambda v: arch.cvt_i4x8_to_mxf8x8(v, dst_t
            E4M3)  # fmt: skip
 of_nibbles("arch.cvt_i4_mxf8_intrinsic", lambda v: arch.cvt_i4_mxf8_intrinsic(v, 8, Int8), 8, torch.int8, E4M3)
 
-# -- what sm_90a does not have -----------------------------------------------------------------------
+of_nibbles("arch.cvt_i4_bf16", lambda v: vector.from_elements(
+    ir.VectorType.get([1], BFloat16.mlir_type), [arch.cvt_i4_bf16(vector.extract(v, [], [1]))]), 2, BF16,
+    NIBBLES[:, 1:2])  # fmt: skip
+
+# -- what sm_90a, or this version of the DSL, does not have --------------------------------------------
 
 
 def refuse_per_thread(name: str, operation: Callable) -> None:
@@ -143,3 +147,20 @@ for name, cast in (("f16", Float16), ("bf16", BFloat16)):
     mixed_fma = getattr(arch, f"fma_packed_f32x2_{name}x2_f32x2_f32x2")
     refuse_per_thread(f"arch.fma_packed_f32x2_{name}x2_f32x2_f32x2",
                       lambda x, y, f=mixed_fma, c=cast: f((c(x), c(y)), (y, x), (y, y)))  # fmt: skip
+
+
+def refuse_vector(name: str, operation: Callable, dtype: torch.dtype, columns: int) -> None:
+    """The compiler refuses operation(vector of 8 bytes)."""
+    by_vector(name, operation, BYTES, dtype, columns, np.zeros((32, columns)))
+    REFUSED[name] = CASES.pop(name)
+
+
+refuse_vector("arch.cvt_i4_bf16_intrinsic", lambda v: arch.cvt_i4_bf16_intrinsic(nibbles(v, 16), 16), BF16, 16)
+refuse_vector("arch.cvt_i8x2_to_bf16x2", arch.cvt_i8x2_to_bf16x2, BF16, 2)
+refuse_vector("arch.cvt_i8x4_to_bf16x4", arch.cvt_i8x4_to_bf16x4, BF16, 4)
+for count in (2, 4, 8):
+    refuse_vector(f"arch.cvt_f4e2m1x{count}_to_f16x{count}",
+                  lambda v, n=count: getattr(arch, f"cvt_f4e2m1x{n}_to_f16x{n}")(llvm.bitcast(
+                      ir.VectorType.get([n], ir.IntegerType.get_signless(4)), v)), F16, count)  # fmt: skip
+refuse_vector("arch.cvt_f4e2m1_f16", lambda v: arch.cvt_f4e2m1_f16(vector.extract(nibbles(v, 16), [], [0])), F16, 1)
+refuse_vector("arch.cvt_f32x4_to_fnv8e5m3x4", arch.cvt_f32x4_to_fnv8e5m3x4, F32, 4)
