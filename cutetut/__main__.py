@@ -19,8 +19,12 @@ def parser() -> argparse.ArgumentParser:
     bench = commands.add_parser(
         "bench", help="on a Hopper GPU: measure notebooks beside the vendor's kernels; the emulator anywhere"
     )
-    bench.add_argument(
-        "notebook", nargs="+", help="such as 04_scalar_fma_gemm; `emulator` for the emulator's own speed"
+    what = bench.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "notebook", nargs="*", default=[], help="such as 04_scalar_fma_gemm; `emulator` for the emulator's own speed"
+    )
+    what.add_argument(
+        "--tables", action="store_true", help="measure nothing: write README's table and the ladder from book/data"
     )
     emulate = commands.add_parser("emulate", help="run a CuTe DSL script written for a GPU without one")
     emulate.add_argument("script", help="a Python file; .cuda(), streams and events work as on a GPU")
@@ -55,6 +59,9 @@ def _on_notebooks(options: argparse.Namespace) -> int:
             return int(execute.run(options.notebook) > 0)
         if options.command == "record":
             return int(execute.record(options.notebook) > 0)
+        if options.tables:
+            _write_tables()
+            return 0
         for name in options.notebook:
             if name == "emulator":
                 _bench_emulator()
@@ -70,6 +77,13 @@ def _on_notebooks(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"\ncutetut {options.command}: interrupted; nothing was left half written", file=sys.stderr)
         return 130
+
+
+def _write_tables() -> None:
+    """What README and book show of the measurements together."""
+    from cutetut import results
+
+    print(f"wrote {', '.join(results.write()) or 'nothing: all is up to date'}")
 
 
 def _bench_emulator() -> None:

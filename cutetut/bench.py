@@ -37,6 +37,7 @@ BURST_LIMIT = 1.0  # seconds that a burst may take, so that a slow kernel does n
 
 BENCH_TAGS = ("imports", "kernel", "bench")
 REQUIRED = ("kernel", "vendor", "method", "inputs", "ours_tflops", "vendor_tflops", "ratio")
+NOT_SHOWN = ("ours_us", "vendor_us", "launches", "sm_mhz")  # in a row for whoever looks closer
 
 Row = dict[str, Any]
 
@@ -275,19 +276,19 @@ def data_file(name: str) -> Path:
 def table(rows: Sequence[Row]) -> str:
     """The rows as aligned text: sizes, then speeds and their ratio; what is the same in all rows is said above."""
     keys = dict.fromkeys(key for row in rows for key in row)
-    named = [key for key in keys if key not in ("ours_us", "vendor_us", "launches", "sm_mhz")]
+    named = [key for key in keys if key not in NOT_SHOWN]
     measured = {key for row in rows for key, value in row.items() if isinstance(value, float)}
     columns = [key for key in named if key in measured or len({str(row.get(key)) for row in rows}) > 1]
     constant = [f"{key}: {rows[0][key]}" for key in named if key not in columns]
     titles = [{"ours_tflops": "ours TFLOP/s", "vendor_tflops": "vendor TFLOP/s"}.get(c, c) for c in columns]
-    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    cells = [[shown(row.get(column)) for column in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
     padded = [[text.rjust(width) for text, width in zip(line, widths, strict=True)] for line in [titles, *cells]]
     lines = ["  ".join(line) for line in padded]
     return "\n".join([*([", ".join(constant)] if constant else []), *lines])
 
 
-def _cell(value: Any) -> str:
+def shown(value: Any) -> str:
     """Three significant digits for a measured number, nothing for a missing one, the rest as it is."""
     if value is None:
         return ""

@@ -71,6 +71,13 @@ class Picture:
         small.save(buffer, "PNG", optimize=True)
         return buffer.getvalue()
 
+    def svg(self) -> str:
+        """Return the figure as SVG that is the same on every run and states in its metadata what it shows."""
+        buffer = io.StringIO()
+        with mpl.rc_context({"svg.hashsalt": "cutetut"}):
+            self.figure.savefig(buffer, format="svg", metadata={"Date": None, "Description": self.text})
+        return buffer.getvalue()
+
     def __repr__(self) -> str:
         return self.text
 
@@ -227,7 +234,9 @@ def ladder(
     if vendor is not None:
         name, speed = vendor
         axes.axvline(speed, color=INK, linestyle="--", linewidth=1)
-        axes.annotate(f" {name} {speed:.3g}", (speed, -0.62), ha="right", va="center", annotation_clip=False)
+        above = ("data", "axes fraction")
+        axes.annotate(f"{name} {speed:.3g}", (speed, 1), (0, 3), above, "offset points", ha="center")
+        axes.set_title(title, pad=20)  # above the vendor's name
         axes.set_xlim(0, max(speed, *speeds.values()) * 1.12)
         text = [f"{line}, {own / speed:.1%} of {name}" for line, own in zip(text, speeds.values(), strict=True)]
         text.append(f"{name}: {speed:.3g} {unit}")

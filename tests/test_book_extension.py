@@ -6,7 +6,9 @@ import base64
 import hashlib
 import io
 import json
+import re
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,8 @@ import pytest
 from cutetut_book import generated, vendor
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
+
+from cutetut import results
 
 Build = Callable[[dict[str, str]], tuple[str, Path]]
 FACTS = {
@@ -109,9 +113,7 @@ def test_no_measurements_is_an_error(build: Build, tmp_path: Path, monkeypatch: 
     assert "ERROR: benchmarks: no measurements in empty" in said
 
 
-def test_malformed_measurements_are_an_error(
-    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_malformed_measurements_are_an_error(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cutetut import bench
 
     (tmp_path / "04_x.json").write_text(json.dumps({"rows": []}))
@@ -149,6 +151,76 @@ def test_measurements_become_a_table(
     assert ("earlier version of the notebook" in html) == stale
 
 
+def rows_of(sizes: int, kernels: int) -> list[dict[str, Any]]:
+    """Rows by two methods whose ratio tells size, kernel and method."""
+    return [
+        {
+            **{"M": 256 << m, "N": 256 << m, "K": 256 << m, "kernel": f"04 way {k}", "vendor": "cuBLAS"},
+            **{"inputs": "random normal", "method": method, "ours_tflops": 1.0 + m + k / 10, "vendor_tflops": 10.0},
+            **{"ratio": (1.0 + m + k / 10) / 10, "sectors": 4.0 + k},
+        }
+        for m in range(sizes)
+        for k in range(kernels)
+        for method in ("burst of 40 launches", "sustained 200 ms")
+    ]
+
+
+def cells_of(html: str) -> list[list[str]]:
+    """The text of a page's table rows."""
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", html, re.DOTALL)
+    parts = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in rows]
+    return [[unescape(re.sub("<[^>]*>", "", cell)).replace("\xa0", " ").strip() for cell in row] for row in parts]
+
+
+@pytest.mark.parametrize(("kernels", "is_folded"), [(2, False), (5, True)])
+def test_a_long_table_shows_the_fastest_and_folds_the_rest(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: int, is_folded: bool
+) -> None:
+    from cutetut import bench
+
+    content = {"provenance": FACTS, "code_hash": "now", "rows": rows_of(2, kernels)}
+    (tmp_path / "04_x.json").write_text(json.dumps(content))
+    monkeypatch.setattr(generated, "DATA", tmp_path)
+    monkeypatch.setattr(bench, "data_file", lambda name: tmp_path / f"{name}.json")
+    monkeypatch.setattr(bench, "current_hash", lambda name: "now")
+    said, pages = build({"index.md": "# Index\n\n```{benchmarks}\n```\n", "notebooks/04_x.md": "# Chapter\n"})
+    assert said == ""
+    html = (pages / "index.html").read_text()
+    assert html.count("<details") == html.count("</details>") == int(is_folded)
+    shown = cells_of(html[: html.index("<details")] if is_folded else html)
+    whole = cells_of(html[html.index("<details") :] if is_folded else html)
+    header = ["size", "kernel", "burst of 40 launches", "sustained 200 ms", "sectors"]
+    expected = []
+    for m in range(2):
+        for k in range(kernels):
+            cell = f"0.{10 + 10 * m + k}0 (1.{k}0 / 10.0)".replace("(1.", f"({1 + m}.")
+            expected.append([f"{256 << m}³", f"04 way {k}", cell, cell, f"{4 + k}.00"])
+    assert whole == [header, *expected]
+    if is_folded:
+        assert shown == [header, expected[kernels - 1], expected[-1]]
+        assert f"All {2 * kernels} measurements" in html
+
+
+def test_the_headline_is_that_of_the_readme(build: Build) -> None:
+    said, pages = build({"index.md": "# Index\n\n```{headline}\n```\n"})
+    assert said == ""
+    html = (pages / "index.html").read_text()
+    readme = (vendor.ROOT / "README.md").read_text()
+    region = readme[readme.index(results.MARKS[0]) : readme.index(results.MARKS[1])]
+    lines = [line[1:-1].split("|") for line in region.splitlines() if line.startswith("|")]
+    expected = [[cell.strip() for cell in line] for line in lines if "---" not in line[0]]
+    assert expected and cells_of(html) == expected
+    assert results.source() in unescape(html)
+
+
+def test_a_headline_that_cannot_be_made_is_an_error(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = results.Rung("04_scalar_fma_gemm", "scalar", "no such kernel")
+    monkeypatch.setattr(results, "RUNGS", (unknown,))
+    monkeypatch.setattr(results.measured, "__defaults__", ((unknown,),))
+    said, _ = build({"index.md": "# Index\n\n```{headline}\n```\n"})
+    assert "ERROR: headline: 04_scalar_fma_gemm has no row whose kernel matches 'no such kernel'" in said
+
+
 def test_empty_opcode_table_is_an_error(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     from cutetut.emulator import registry
 
@@ -174,9 +246,7 @@ def test_changed_file_is_refused() -> None:
         vendor.check_integrity(b"another file", pinned, "x@1")
 
 
-def test_fetch_without_a_network_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fetch_without_a_network_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vendor, "CACHE", tmp_path / "cache")
     for key, value in {
         "registry": "http://127.0.0.1:9/",
@@ -186,9 +256,7 @@ def test_fetch_without_a_network_says_what_is_missing(
         monkeypatch.setenv(f"npm_config_{key}", value)
     with pytest.raises(vendor.VendorError, match="npm could not fetch @jupyter-widgets/html-manager@"):
         vendor.fetch()
-    assert (
-        list((tmp_path / "cache").iterdir()) == []
-    )  # nothing half done is left to be mistaken for the files
+    assert list((tmp_path / "cache").iterdir()) == []  # nothing half done is left to be mistaken for the files
 
 
 def test_fetched_files_are_those_of_the_manifest() -> None:

@@ -1,12 +1,13 @@
 """Directives that write a page's tables from data at build time.
 
-`{benchmarks}` reads `book/data/*.json`, `{emulated-instructions}` the emulator's opcode table. Data
-that is missing, empty or of another shape is an error of the build, never a page with a hole.
+`{headline}` and `{benchmarks}` read `book/data/*.json`, `{emulated-instructions}` the emulator's opcode
+table. Data that is missing, empty or of another shape is an error of the build, never a page with a hole.
 """
 
+import html
 import importlib
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from docutils import nodes
@@ -25,7 +26,7 @@ class BadData(ValueError):
 Cell: TypeAlias = "str | nodes.Node"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], classes: Sequence[str] = ()) -> nodes.table:
+def table(header: Sequence[str], rows: Iterable[Iterable[Cell]], classes: Sequence[str] = ()) -> nodes.table:
     """Build a docutils table; a cell is text or an inline node."""
     group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in header), cols=len(header))
     group += nodes.thead("", _row(header))
@@ -33,7 +34,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], classes: Sequen
     return nodes.table("", group, classes=["cutetut-table", *classes])
 
 
-def _row(cells: Sequence[Cell]) -> nodes.row:
+def _row(cells: Iterable[Cell]) -> nodes.row:
     row = nodes.row()
     for cell in cells:
         content = nodes.Text(cell) if isinstance(cell, str) else cell
@@ -79,35 +80,28 @@ class EmulatedInstructions(SphinxDirective):
         return out
 
 
-# What a row of measurements holds beside the sizes of the problem, which come first and differ by chapter.
-MEASURED = {
-    "kernel": "kernel",
-    "vendor": "vendor",
-    "inputs": "inputs",
-    "method": "method",
-    "ours_tflops": "ours, TFLOP/s",
-    "vendor_tflops": "vendor, TFLOP/s",
-    "ratio": "ratio",
-}
-NOT_SHOWN = {"ours_us", "vendor_us", "launches", "sm_mhz"}
+FOLDED = 8  # lines, from which a table shows the fastest of each size and folds the rest
 
 
-def benchmark_cells(rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[str], list[list[str]]]:
-    """Split measurements into what all rows share, as a sentence, and the header and cells of the rest."""
-    keys = [key for key in rows[0] if key not in NOT_SHOWN]
-    columns = [
-        key for key in keys if isinstance(rows[0][key], float) or len({str(r.get(key)) for r in rows}) > 1
-    ]
-    shared = ", ".join(f"{MEASURED.get(key, key)}: {rows[0][key]}" for key in keys if key not in columns)
-    header = [MEASURED.get(key, key) for key in columns]
-    return shared, header, [[_number(row.get(key)) for key in columns] for row in rows]
+def benchmark_table(lines: Sequence[Any]) -> tuple[str, list[str], list[list[str]]]:
+    """Split lines of cutetut.results into what all share, as text, and the header and cells of the rest."""
+    labels, methods, further = (
+        dict.fromkeys(key for line in lines for key in getattr(line, part)) for part in ("labels", "rows", "further")
+    )
+    differs = [key for key in labels if len({line.labels.get(key) for line in lines}) > 1]
+    columns = differs or list(labels)[:1]
+    shared = ", ".join(f"{key}: {lines[0].labels[key]}" for key in labels if key not in columns)
+    cells = []
+    for line in lines:
+        named = [line.labels.get(key, "") for key in columns]
+        speeds = [_unbroken(line.cell(method)) for method in methods]
+        cells.append([*named, *speeds, *(line.further.get(key, "") for key in further)])
+    return shared, [*columns, *methods, *further], cells
 
 
-def _number(value: object) -> str:
-    """Three significant digits for what was measured; a size or a name as it is."""
-    if not isinstance(value, float):
-        return str(value)
-    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
+def _unbroken(text: str) -> str:
+    """The two speeds of a cell stay on one line."""
+    return text.replace(" / ", "\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}")
 
 
 class Benchmarks(SphinxDirective):
@@ -127,7 +121,7 @@ class Benchmarks(SphinxDirective):
 
     def section(self, name: str) -> nodes.section:
         """Return one notebook's section; what bench.read refuses is an error of the build."""
-        bench = importlib.import_module("cutetut.bench")
+        bench, results = (importlib.import_module(f"cutetut.{module}") for module in ("bench", "results"))
         sentence = importlib.import_module("cutetut.provenance").sentence
         self.env.note_dependency(str(DATA / f"{name}.json"))
         try:
@@ -136,19 +130,52 @@ class Benchmarks(SphinxDirective):
             measured_on = sentence(content["provenance"])
         except (bench.BenchError, KeyError, OSError, ValueError) as error:
             raise self.error(f"benchmarks: {name}: {error}") from error
+        lines = results.lines(content["rows"])
+        shared, header, cells = benchmark_table(lines)
         section = nodes.section("", nodes.title("", name.replace("_", " ")), ids=[nodes.make_id(name)])
         link, _ = self.state.inline_text(f"{{doc}}`/notebooks/{name}`", self.lineno)
-        shared, header, cells = benchmark_cells(content["rows"])
         section += nodes.paragraph("", "", *link, nodes.Text(f". Measured on {measured_on}; {shared}."))
         if stale:
             text = (
                 "The kernels have changed since: these numbers belong to an earlier version of the notebook."
             )
             section += nodes.warning("", nodes.paragraph("", text))
-        section += table(header, cells, ["measured"])
+        if len(lines) < FOLDED:
+            section += table(header, cells, ["measured"])
+        else:
+            kernel = next((rung.kernel for rung in results.RUNGS if rung.notebook == name), ".*")
+            fastest = results.best(lines, kernel)
+            chosen = [row for row, line in zip(cells, lines, strict=True) if any(line is one for one in fastest)]
+            section += nodes.paragraph("", "The fastest of each size:")
+            section += table(header, chosen, ["measured"])
+            section += folded(f"All {len(lines)} measurements", table(header, cells, ["measured"]))
         return section
+
+
+def folded(summary: str, content: nodes.Node) -> list[nodes.Node]:
+    """Return content that a page shows when the reader opens it; it needs no JavaScript."""
+    opening = f'<details class="cutetut-folded"><summary>{html.escape(summary)}</summary>'
+    return [nodes.raw("", opening, format="html"), content, nodes.raw("", "</details>", format="html")]
+
+
+class Headline(SphinxDirective):
+    """The tables that compare the chapters, as in the README, and where their numbers come from."""
+
+    def run(self) -> list[nodes.Node]:
+        bench, results = (importlib.import_module(f"cutetut.{module}") for module in ("bench", "results"))
+        try:
+            tables = [found for found in (results.headline(), results.attention()) if found[1]]
+            source = results.source()
+            names = [rung.notebook for rung in results.measured((*results.RUNGS, results.ATTENTION))]
+        except (bench.BenchError, KeyError, OSError, ValueError) as error:
+            raise self.error(f"headline: {error}") from error
+        for name in names:
+            self.env.note_dependency(str(DATA / f"{name}.json"))
+        shown = [table(header, [map(_unbroken, row) for row in body], ["measured"]) for header, body in tables]
+        return [*shown, nodes.paragraph("", source)]
 
 
 def setup(app: Sphinx) -> None:
     app.add_directive("emulated-instructions", EmulatedInstructions)
     app.add_directive("benchmarks", Benchmarks)
+    app.add_directive("headline", Headline)

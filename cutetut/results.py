@@ -1,0 +1,252 @@
+"""What the measurements in `book/data` say together: the headline table, the ladder, and rows made shorter to read.
+
+`python -m cutetut bench --tables` writes the README's table and the ladder's figure; a test fails when either is
+older than the measurements.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cutetut import bench, notebooks, plots
+from cutetut.bench import BenchError, Row
+
+MEASURED = ("method", "ours_tflops", "vendor_tflops", "ratio", *bench.NOT_SHOWN)  # what is no label of a row
+
+METHODS = ("burst", "sustained")
+SIZES = (4096, 8192)
+SEQUENCE = 16384  # tokens, of attention
+VENDOR = "cuBLAS bfloat16"
+
+MARKS = ("<!-- measured: python -m cutetut bench --tables -->", "<!-- /measured -->")
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step of the ladder: its chapter, its idea, and which of the chapter's rows are its own kernel's."""
+
+    notebook: str
+    idea: str
+    kernel: str  # a regular expression for the whole of a row's `kernel`
+
+
+RUNGS = (
+    Rung("04_scalar_fma_gemm", "scalar FMA, float32", r"04 scalar FMA"),
+    Rung("07_mma_sync", "mma.sync", r"07 \d+x\d+x\d+, \d+ warps"),
+    Rung("08_wgmma_ss", "WGMMA", r"08 WGMMA .*"),
+    Rung("12_tma_pipeline", "TMA pipeline", r"12 TMA pipeline.*"),
+    Rung("13_warp_specialized", "warp specialized", r"13 tuned"),
+)
+ATTENTION = Rung("19_fa_pingpong", "FlashAttention-3", r"19 FlashAttention.*")
+
+
+# --- rows, shorter
+
+
+@dataclass(frozen=True)
+class Line:
+    """Rows that differ in nothing but the method: what was measured, the row of each method, and further numbers."""
+
+    labels: dict[str, str]
+    rows: dict[str, Row]
+    further: dict[str, str]
+
+    def cell(self, method: str) -> str:
+        """The ratio, and the speeds that it comes from."""
+        row = self.rows.get(method)
+        return "" if row is None else speeds(row)
+
+
+def speeds(row: Row) -> str:
+    """A row as "0.579 (447 / 773)": the ratio, ours and the vendor's TFLOP/s."""
+    ours, vendor = bench.shown(row["ours_tflops"]), bench.shown(row["vendor_tflops"])
+    return f"{row['ratio']:#.3g} ({ours} / {vendor})"
+
+
+def lines(rows: Iterable[Row]) -> list[Line]:
+    """One line for the rows of one thing measured by several methods.
+
+    Labels are what is no number measured, M, N and K as one; a further number has a value per method where
+    they differ.
+    """
+    found: dict[tuple[tuple[str, str], ...], Line] = {}
+    for row in rows:
+        labels = _sized({key: str(value) for key, value in row.items() if _is_label(key, value)})
+        found.setdefault(tuple(labels.items()), Line(labels, {}, {})).rows[row["method"]] = row
+    for line in found.values():
+        further = [(key, value) for row in line.rows.values() for key, value in row.items() if _is_further(key, value)]
+        for key in dict.fromkeys(key for key, _ in further):
+            values = dict.fromkeys(bench.shown(value) for other, value in further if other == key)
+            line.further[key] = ", ".join(values)
+    return list(found.values())
+
+
+def _is_label(key: str, value: Any) -> bool:
+    return key not in MEASURED and not isinstance(value, float)
+
+
+def _is_further(key: str, value: Any) -> bool:
+    return key not in MEASURED and isinstance(value, float)
+
+
+def _sized(labels: dict[str, str]) -> dict[str, str]:
+    """M, N and K as one label, in front: 4096³, or 8192×8192×1."""
+    if not {"M", "N", "K"} <= labels.keys():
+        return labels
+    sides = [labels[side] for side in "MNK"]
+    size = f"{sides[0]}³" if len(set(sides)) == 1 else "×".join(sides)
+    return {"size": size, **{key: value for key, value in labels.items() if key not in "MNK"}}
+
+
+def best(listed: Sequence[Line], kernel: str = ".*") -> list[Line]:
+    """The fastest line for each size, vendor and type, of those whose kernel matches."""
+    found: dict[tuple[str, ...], Line] = {}
+    for line in listed:
+        if not re.fullmatch(kernel, line.labels["kernel"]):
+            continue
+        key = tuple(line.labels.get(name, "") for name in ("size", "vendor", "dtype"))
+        if key not in found or _speed(line) > _speed(found[key]):
+            found[key] = line
+    return list(found.values())
+
+
+def _speed(line: Line) -> float:
+    """By the last method, which is the sustained one where there are both."""
+    return float(list(line.rows.values())[-1]["ours_tflops"])
+
+
+# --- the headline
+
+
+def rung_row(rung: Rung, size: int, method: str) -> Row | None:
+    """The fastest of a rung's rows at M = N = K = size, beside cuBLAS in bfloat16; None if there is none.
+
+    Raises BenchError when the chapter's file holds no row of the rung's kernel at all.
+    """
+    rows = [row for row in bench.read(rung.notebook)["rows"] if re.fullmatch(rung.kernel, row["kernel"])]
+    if not rows:
+        raise BenchError(f"{rung.notebook} has no row whose kernel matches {rung.kernel!r}: see RUNGS in results.py")
+    fitting = [
+        row
+        for row in rows
+        if row.get("M") == row.get("N") == row.get("K") == size
+        and row["method"].startswith(method)
+        and row["vendor"] in (VENDOR, "cuBLAS")
+        and not row.get("dtype", "").startswith("float8")
+    ]
+    return max(fitting, key=lambda row: row["ours_tflops"], default=None)
+
+
+def measured(rungs: Iterable[Rung] = RUNGS) -> list[Rung]:
+    """The rungs that the book has and that were measured."""
+    chapters = {path.stem for path in notebooks.toc()}
+    return [rung for rung in rungs if rung.notebook in chapters and bench.data_file(rung.notebook).is_file()]
+
+
+def headline() -> tuple[list[str], list[list[str]]]:
+    """Header and cells of the GEMM table: a line per rung, a column per method and size."""
+    header = ["chapter", *(f"{method}, {size}" for method in METHODS for size in SIZES)]
+    body = []
+    for rung in measured():
+        rows = [rung_row(rung, size, method) for method in METHODS for size in SIZES]
+        body.append([f"{rung.notebook[:2]} {rung.idea}", *("" if row is None else speeds(row) for row in rows)])
+    return header, body
+
+
+def attention() -> tuple[list[str], list[list[str]]]:
+    """Header and cells of the attention table: a line per head dimension and mask; no lines if none were measured.
+
+    Each is the row against the library that was faster there.
+    """
+    rows: list[Row] = []
+    for rung in measured([ATTENTION]):
+        every = bench.read(rung.notebook)["rows"]
+        rows = [row for row in every if re.fullmatch(rung.kernel, row["kernel"]) and row["sequence"] == SEQUENCE]
+    body = []
+    for head_dim, causal in sorted({(row["head_dim"], row["causal"]) for row in rows}):
+        mine = [row for row in rows if (row["head_dim"], row["causal"]) == (head_dim, causal)]
+        cells = []
+        for method in METHODS:
+            by_method = [row for row in mine if row["method"].startswith(method)]
+            row = max(by_method, key=lambda row: row["vendor_tflops"], default=None)
+            cells.append("" if row is None else f"{speeds(row)} {row['vendor']}")
+        body.append([f"{head_dim}{', causal' if causal else ''}", *cells])
+    return [f"head dimension, {SEQUENCE} tokens", *METHODS], body
+
+
+def source(rungs: Iterable[Rung] = (*RUNGS, ATTENTION)) -> str:
+    """On what and when the headline's rows were measured, as a sentence."""
+    facts = [bench.read(rung.notebook)["provenance"] for rung in measured(rungs)]
+    machines = dict.fromkeys(
+        f"{f['gpu']}, driver {f['driver']}, CUDA {f['cuda']}, torch {f['torch']}, CuTe DSL {f['cutlass_dsl']}"
+        for f in facts
+    )
+    dates = sorted({f["date"] for f in facts})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return f"Measured on {'; '.join(machines)}; {when}."
+
+
+def ladder(size: int = 4096, method: str = "sustained") -> plots.Picture:
+    """The speed of every rung at M = N = K = size by one method, beside cuBLAS in the last rung's run."""
+    rows = {rung.idea: row for rung in measured() if (row := rung_row(rung, size, method)) is not None}
+    if not rows:
+        raise BenchError(f"no rung was measured at {size}; see python -m cutetut bench")
+    last = list(rows.values())[-1]
+    return plots.ladder(
+        {idea: row["ours_tflops"] for idea, row in rows.items()},
+        vendor=(VENDOR, last["vendor_tflops"]),
+        title=f"C = A Bᵀ, M = N = K = {size}, {last['method']}",
+    )
+
+
+# --- what is written
+
+
+def files() -> dict[Path, str]:
+    """What the README and the ladder's figure should hold, by file. Raises BenchError."""
+    readme = notebooks.project_root() / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    if any(text.count(mark) != 1 for mark in MARKS):
+        raise BenchError(f"README.md must hold {MARKS[0]!r} and {MARKS[1]!r} once each, around its table")
+    before, rest = text.split(MARKS[0])
+    tables = [markdown(*table) for table in (headline(), attention()) if table[1]]
+    region = "\n\n".join([MARKS[0], *tables, source(), MARKS[1]])
+    return {
+        readme: before + region + rest.split(MARKS[1])[1],
+        readme.parent / "book" / "_static" / "ladder.svg": ladder().svg(),
+    }
+
+
+def stale() -> list[str]:
+    """The files that do not show the measurements as they are; a figure counts by the numbers that it states."""
+    return [path.name for path, text in files().items() if _said(path) != _told(text)]
+
+
+def write() -> list[str]:
+    """Write the files that are not as they should be, outlines included; returns their names."""
+    written = []
+    for path, text in files().items():
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            notebooks.replace_text(path, text)
+            written.append(path.name)
+    return written
+
+
+def _said(path: Path) -> str:
+    return _told(path.read_text(encoding="utf-8")) if path.is_file() else ""
+
+
+def _told(text: str) -> str:
+    """An SVG's description, since its outlines differ by matplotlib's version; other text as it is."""
+    described = re.search(r"<dc:description>(.*?)</dc:description>", text, re.DOTALL)
+    return described[1] if described else text
+
+
+def markdown(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    rows = [header, ["---"] * len(header), *body]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
