@@ -7,6 +7,7 @@ raises it with the threads concerned; the scheduler, which alone knows what was 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -65,8 +66,24 @@ class Place:
         if self.source:
             lines.append(f"  {self.source}" + (f":  {self.source_text.strip()}" if self.source_text else ""))
         if self.ptx_line is not None:
-            lines.append(f"  PTX line {self.ptx_line}:  {self.ptx_text.strip()}")
+            lines.append(ptx_line(self.ptx_line, self.ptx_text))
         return "\n".join(lines)
+
+
+def ptx_line(number: int, text: str) -> str:
+    """A line of an error that shows an instruction; of a long list of registers the first and the last."""
+    return f"  PTX line {number}:  " + _LIST.sub(_ends, text.strip())
+
+
+_LIST = re.compile(r"\{([^{}]*)\}")
+_LONGEST_LIST = 8
+
+
+def _ends(found: re.Match[str]) -> str:
+    registers = [name.strip() for name in found[1].split(",")]
+    if len(registers) <= _LONGEST_LIST:
+        return found[0]
+    return f"{{{registers[0]}, ..., {registers[-1]}}}"
 
 
 class PtxSyntaxError(EmulatorError):

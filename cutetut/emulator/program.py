@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .errors import EmulatorError, PtxSyntaxError
+from .errors import EmulatorError, PtxSyntaxError, ptx_line
 from .machine import Machine
 from .memory import threads_of
 from .observe import Watcher, watch
@@ -138,7 +138,7 @@ def _decode(inst: Instruction, entry: Opcode, machine: Machine) -> Step:
         raise PtxSyntaxError(f"PTX line {inst.line}: {inst.text!r} has too few operands") from error
     except EmulatorError as error:
         if error.place is None and not error.notes:
-            error.notes.append(f"  PTX line {inst.line}:  {inst.text.strip()}")
+            error.notes.append(ptx_line(inst.line, inst.text))
         raise
 
 

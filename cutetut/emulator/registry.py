@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import UnknownInstruction
+from .errors import UnknownInstruction, ptx_line
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -86,7 +86,7 @@ def unsupported(inst: Instruction, why: str = "") -> UnknownInstruction:
     """The error a decoder raises for a form it does not implement."""
     detail = f": {why}" if why else ""
     error = UnknownInstruction(f"instruction not emulated: {inst.opcode}{detail}")
-    error.notes.append(f"  PTX line {inst.line}:  {inst.text.strip()}")
+    error.notes.append(ptx_line(inst.line, inst.text))
     if inst.loc is not None:
         error.notes.append(f"  {inst.loc.describe()}")
     return error

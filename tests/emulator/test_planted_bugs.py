@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from cutetut.emulator.errors import AsyncMismatch, EmulatorWarning, LaunchError
+from cutetut.emulator.errors import AsyncMismatch, EmulatorWarning, LaunchError, MissingFence
 from cutetut.emulator.pending import Operation, Pending
 from cutetut.emulator.visibility import Visibility
 from tests.emulator.expected import EXPECTED, GEMM_LINE, LOAD_A
@@ -54,6 +54,17 @@ def test_planted_bug(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for part in expected.lines:
         assert re.search(re.escape(loaded.line(part)) + r"\b", report), f"{loaded.line(part)} is not in\n{report}"
     assert re.search(expected.hint, error.hint), error.hint
+
+
+@pytest.mark.emulator
+def test_a_long_list_of_registers_is_shown_by_its_ends(tmp_path: Path) -> None:
+    mutant = MUTANTS["no_wgmma_fence"]
+    launch, _ = compiled(load(mutant.kernel, tmp_path, mutant).module, CASES[mutant.kernel]()[0])
+    with pytest.raises(MissingFence) as caught:
+        launch()
+    place = caught.value.place
+    assert place is not None and place.ptx_text.count(",") > 32
+    assert re.search(r"wgmma\.mma_async\S+\s+\{%r\d+, \.\.\., %r\d+\}, %rd\d+, %rd\d+, ", str(caught.value))
 
 
 @pytest.mark.emulator
