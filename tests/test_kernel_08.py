@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from types import ModuleType
 from typing import Any
 
@@ -9,14 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from cutetut import descriptors, notebooks, smem_plots
+from cutetut import bench, descriptors, layouts, notebooks, profile, smem_plots
+from cutetut.diagnose import diagnose
 
+CHAPTER = "08_wgmma_ss"
 BLAS = {"NT": ("MN", "MN"), "TN": ("K", "K"), "NN": ("MN", "K"), "TT": ("K", "MN")}
 
 
 @pytest.fixture(scope="module")
 def chapter() -> ModuleType:
-    return notebooks.load("08_wgmma_ss")
+    return notebooks.load(CHAPTER)
 
 
 def operand(rng: np.random.Generator, rows: int, k: int, mode: str, dtype: torch.dtype, device: str) -> torch.Tensor:
@@ -180,6 +184,44 @@ def test_a_from_registers_has_no_descriptor(chapter: ModuleType, rng: np.random.
     assert len(issues) == 2 * 4 and all(issue.a is None and issue.b.stride == 1024 for issue in issues)
 
 
+FAULTS = {
+    "wgmma.fence": "MissingFence: a WGMMA without any wgmma.fence before it",
+    "commit_group": "InFlight: register",
+    "wait_group": "InFlight: register",
+    "fence.proxy.async": "MissingFence: operand A of the WGMMA reads shared memory",
+    "bar.sync": "the emulator found no fault",  # the WGMMA itself is a meeting of the warps
+    "wait before overwriting A": "InFlight: a store to shared memory that is still being read by the WGMMA",
+}
+
+
+@pytest.mark.emulator
+def test_the_emulator_names_what_is_left_out(
+    chapter: ModuleType, rng: np.random.Generator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert set(chapter.OMISSIONS) == set(FAULTS)
+    for without, says in FAULTS.items():
+        A, B = (operand(rng, 64, 64, "K", torch.float16, "cpu") for _ in range(2))
+        diagnose(chapter.one, A, B, torch.zeros(128, 32), without)
+        assert capsys.readouterr().out.startswith(says), without
+
+
+@pytest.mark.parametrize("n", [64, 128, 256])
+@pytest.mark.parametrize("mode", ["K", "MN"])
+def test_the_ceiling_does_the_operations_it_is_timed_for(
+    rng: np.random.Generator, device: str, mode: str, n: int
+) -> None:
+    """Each turn adds the product once, so the count of operations is in the result."""
+    module = notebooks.load(CHAPTER, bench.BENCH_TAGS)
+    A, B = (operand(rng, rows, 64, "K", torch.bfloat16, device) for rows in (64, n))
+    D = torch.full((128, n // 2), torch.nan, device=device)
+    tensors = [module.from_dlpack(t, assumed_align=16) for t in (A, B, D)]
+    major = module.K_MAJOR if mode == "K" else module.MN_MAJOR
+    module.cute.compile(module.alone, *tensors, major, "SW128", 2, 5)(*tensors)
+    place = layouts.partition(lambda: module.make_mma(module.cutlass.BFloat16, major, major, n), (64, n)).place
+    exact = 5 * (A.cpu().double().numpy() @ B.cpu().double().numpy().T)
+    assert np.abs(D.cpu().numpy() - exact[place[..., 0], place[..., 1]]).max() < 1e-3
+
+
 @pytest.mark.emulator
 def test_a_kernel_without_wgmma_has_none() -> None:
     start = notebooks.load("00_start_here")
@@ -202,3 +244,43 @@ def test_bank_groups_are_named_and_bad_tables_refused() -> None:
         smem_plots.bank_groups({"a": np.arange(8)})
     with pytest.raises(ValueError, match="from 0 on"):
         smem_plots.bank_groups({"a": np.full((2, 2), -1)})
+
+
+# What the H200 said -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def probes() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(bench.data_file(f"{CHAPTER}_probes").read_text())
+    return content
+
+
+def test_the_probes_are_of_these_kernels(probes: dict[str, Any]) -> None:
+    assert probes["code_hash"] == bench.current_hash(CHAPTER), f"measure again: python -m cutetut bench {CHAPTER}"
+    assert re.search("H[12]00", probes["provenance"]["gpu"])
+
+
+def test_the_emulator_counts_what_nsight_compute_counted(chapter: ModuleType, probes: dict[str, Any]) -> None:
+    """Requests, wavefronts and bank conflicts of the stores and loads of shared memory, in all twelve kernels."""
+    assert len(probes["conflicts"]) == 12
+    for name, op, function, shapes, constants in chapter.conflict_cases():
+        tensors = (torch.zeros(*shape, dtype=torch.float16) for shape in shapes)
+        counts = profile.count(function, *tensors, *constants)
+        emulated = [counts.requests(op, "shared"), counts.wavefronts(op), counts.bank_conflicts(op)]
+        assert probes["conflicts"][name] == emulated, name
+
+
+def test_the_h200_was_right_with_nothing_left_out(probes: dict[str, Any]) -> None:
+    assert probes["omissions"].keys() == {"", *FAULTS}
+    assert probes["omissions"][""] == 10
+
+
+def test_exercises_say_not_yet_and_their_solutions_are_right() -> None:
+    """In the outputs recorded on the H200, which test_notebooks compares with this machine's."""
+    cells = {cell.id: cell for cell in notebooks.code_cells(notebooks.read(CHAPTER))}
+    for number in range(1, 5):
+        before, after = (
+            "".join(output.get("text", "") for output in cells[f"exercise-{number}{suffix}"].outputs)
+            for suffix in ("", "-solution")
+        )
+        assert before.startswith("not yet: ") and after == "right\n"
