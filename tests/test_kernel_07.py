@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import nbformat
 import numpy as np
 import pytest
 import torch
 
-from cutetut import bench, execute, notebooks, profile
-from tests.test_kernels import folded_solution, printed
+from cutetut import bench, notebooks, profile
 
 CHAPTER = "07_mma_sync"
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
@@ -227,30 +223,6 @@ def test_the_ceiling_does_the_operations_it_is_timed_for(device: str) -> None:
 
 
 # The chapter as a whole ---------------------------------------------------------------------------------------
-
-
-def test_exercises_start_with_not_yet_and_their_solutions_are_right(tmp_path: Path) -> None:
-    notebook = copy.deepcopy(notebooks.read(CHAPTER))
-    skipped = ("recorded", "ladder", "by-size", "verdict")  # what only a recorded table can answer
-    cells: list[Any] = []
-    for cell in notebook.cells:
-        if cell.id not in skipped:
-            cells.append(cell)
-        if cell.cell_type == "markdown" and (solution := folded_solution(cell.source)):
-            cells.append(nbformat.v4.new_code_cell(solution, metadata={"tags": ["solution"]}))
-    notebook.cells = cells
-    path = tmp_path / f"{CHAPTER}.ipynb"
-    nbformat.write(notebook, path)
-
-    done = execute.executed(path)
-    said = {
-        tag: [printed(c) for c in notebooks.code_cells(done) if tag in notebooks.tags(c)]
-        for tag in ("exercise", "solution")
-    }
-    assert len(said["exercise"]) >= 3
-    assert len(said["solution"]) == len(said["exercise"])
-    assert all("not yet" in text and "right" not in text for text in said["exercise"]), said["exercise"]
-    assert all("right" in text and "not yet" not in text for text in said["solution"]), said["solution"]
 
 
 def test_the_kernel_stays_short() -> None:
