@@ -49,13 +49,14 @@ class Visibility:
         self.met_cta = np.zeros(machine.T, np.int64)  # when each thread last met others of its CTA,
         self.met_warp = np.zeros(machine.T, np.int64)  # its warp,
         self.met_cluster = np.zeros(machine.T, np.int64)  # its cluster
+        self.met_before_fence = np.zeros(machine.T, np.int64)  # and its CTA, before its last proxy fence
         self.remote: dict[int, tuple[int, int, int]] = {}  # CTA -> (time, thread, instruction) of the last guest
 
     def reset(self) -> None:
         """New CTAs: nothing has been stored, nobody has met."""
         for array in (self.stored_by, self.fenced_by, self.copied_by, self.swizzle):
             array[:] = 0
-        for times in (self.met_cta, self.met_warp, self.met_cluster):
+        for times in (self.met_cta, self.met_warp, self.met_cluster, self.met_before_fence):
             times[:] = 0
         self.remote.clear()
 
@@ -130,6 +131,7 @@ class Visibility:
 
     def fence(self, sel: Selection) -> None:
         """fence.proxy.async: own stores, and those of threads met since, are now in view of the async proxy."""
+        self.met_before_fence[sel] = self.met_cta[sel]
         dirty = np.flatnonzero(self.stored_by)
         if not dirty.size:
             return
@@ -150,10 +152,11 @@ class Visibility:
         self.stored_by[done] = 0
 
     def check_async_read(self, chunk: np.ndarray, thread: int, verb: str, together: int) -> None:
-        """The async proxy reads chunks for a thread: every ordinary store is fenced, and met.
+        """The async proxy reads chunks for a thread: between it and every ordinary store are a fence and a barrier.
 
-        Stores by the same `together` threads (a warp, or a warpgroup) need no barrier: a WGMMA's warps
-        read rows of A that they have written themselves.  Raises MissingFence or MissingBarrier.
+        Either may come first: the writer fences and both meet, or they meet and the reader fences.  Stores by
+        the same `together` threads (a warp, or a warpgroup) need no barrier: a WGMMA's warps read rows of A that
+        they have written themselves.  Raises MissingFence or MissingBarrier.
         """
         unfenced = self.stored_by[chunk]
         if unfenced.any():
@@ -162,7 +165,9 @@ class Visibility:
         writer = self.fenced_by[chunk]
         if not writer.any():
             return
+        first = thread // together * together
         early = (writer != 0) & (self.fenced_at[chunk] > self.met_cta[thread])
+        early &= self.stored_at[chunk] >= self.met_before_fence[first : first + together].max()
         early &= (writer - 1) // together != thread // together
         if early.any():
             where = int(chunk[early][0])

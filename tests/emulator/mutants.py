@@ -118,10 +118,10 @@ class Loaded:
         return f"{self.path.name}:{found[0]}"
 
 
-def load(kernel: str, folder: Path, mutant: Mutant | None = None) -> Loaded:
-    """Import a kernel's file, or a copy of it in `folder` with the mutant's line replaced."""
+def load(kernel: str, folder: Path, *mutants: Mutant) -> Loaded:
+    """Import a kernel's file, or a copy of it in `folder` with the mutants' lines replaced."""
     source = (BUGS / f"{kernel}.py").read_text()
-    if mutant is not None:
+    for mutant in mutants:
         lines = source.splitlines(keepends=True)
         found = [i for i, line in enumerate(lines) if mutant.old in line]
         assert len(found) == 1, f"{mutant.old!r} is on {len(found)} lines of {kernel}.py"
@@ -190,7 +190,7 @@ def main(name: str, runs: int) -> None:
     mutant = MUTANTS.get(name)
     kernel = mutant.kernel if mutant else name
     with tempfile.TemporaryDirectory() as folder:
-        loaded = load(kernel, Path(folder), mutant)
+        loaded = load(kernel, Path(folder), *([mutant] if mutant else []))
         arguments, want = CASES[kernel]()
         launch, tensors = compiled(loaded.module, arguments, str(cutetut.device))
         print(COMPILED, flush=True)

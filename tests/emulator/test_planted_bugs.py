@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 import torch
 
-from cutetut.emulator.errors import AsyncMismatch, EmulatorWarning, LaunchError, MissingFence
+from cutetut.emulator.errors import AsyncMismatch, EmulatorWarning, LaunchError, MissingBarrier, MissingFence
 from cutetut.emulator.pending import Operation, Pending
 from cutetut.emulator.visibility import Visibility
 from tests.emulator.expected import EXPECTED, GEMM_LINE, LOAD_A
-from tests.emulator.mutants import CASES, MUTANTS, compiled, load
+from tests.emulator.mutants import CASES, MUTANTS, Mutant, compiled, load
 
 POLICIES = ["late", "early", *(f"random:{seed}" for seed in range(5))]
 
@@ -162,6 +162,40 @@ def test_correct_kernels_under_every_policy(
             torch.cuda.synchronize()
         assert torch.equal(tensors[-1].cpu().double(), want), policy
     assert not [w for w in recwarn if issubclass(w.category, EmulatorWarning)]
+
+
+BARRIER, MEET = "cute.arch.barrier(barrier_id=1, number_of_threads=128)", "cute.arch.sync_threads()"
+FENCE = 'cute.arch.fence_proxy("async.shared", space="cta")'
+HARMLESS = {
+    "the threads meet, then all fence": (
+        Mutant("tma_copy", FENCE, "cute.arch.barrier()"), Mutant("tma_copy", BARRIER, FENCE),
+    ),
+    "the threads meet, then the issuing warp fences": (
+        Mutant("tma_copy", FENCE, "cute.arch.barrier()"), Mutant("tma_copy", BARRIER, f"if warp == 0: {FENCE}"),
+    ),
+    "the warpgroup meets, then fences": (
+        Mutant("wgmma_tile", FENCE, "cute.arch.barrier()"), Mutant("wgmma_tile", MEET, FENCE),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_another_order_that_is_right_too(name: str, tmp_path: Path, device: str) -> None:
+    """A proxy fence may stand behind the barrier, in the threads that issue the operation."""
+    mutants = HARMLESS[name]
+    loaded = load(mutants[0].kernel, tmp_path, *mutants)
+    arguments, want = CASES[mutants[0].kernel]()
+    launch, tensors = compiled(loaded.module, arguments, device)
+    launch()
+    assert torch.equal(tensors[-1].cpu().double(), want)
+
+
+@pytest.mark.emulator
+def test_a_fence_by_another_warp_behind_the_barrier_does_not_help(tmp_path: Path) -> None:
+    mutants = Mutant("tma_copy", FENCE, "cute.arch.barrier()"), Mutant("tma_copy", BARRIER, f"if warp == 1: {FENCE}")
+    launch, _ = compiled(load("tma_copy", tmp_path, *mutants).module, CASES["tma_copy"]()[0])
+    with pytest.raises((MissingBarrier, MissingFence)):
+        launch()
 
 
 # -- when operations complete ---------------------------------------------------------------------
