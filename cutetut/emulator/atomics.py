@@ -145,7 +145,7 @@ class Atomic:
         space = {"shared": machine.shared, "global": machine.memory}.get(self.form.space, machine.generic)
 
         def locate(address: np.ndarray, nbytes: int, sel: Selection) -> np.ndarray:
-            machine.shared.storing = self.inst_index  # another CTA's shared memory may be meant
+            machine.shared.executing = self.inst_index  # another CTA's shared memory may be meant
             host = space.locate(address, nbytes, sel, False)  # type: ignore[attr-defined]
             if not isinstance(space, SharedMemory):  # written already where the load is allowed
                 space.locate(address, nbytes, sel, True)  # type: ignore[attr-defined]

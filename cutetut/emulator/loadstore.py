@@ -93,12 +93,13 @@ def decode_ld(inst: Instruction, machine: Machine) -> Step:
     if access.space == "param" and _is_kernel_param(machine, access.where):
         return _load_kernel_param(inst, machine, access)
     if access.type == "b128":
-        return _load_128(machine, access)
+        return _load_128(inst, machine, access)
     writers = [_writer(machine, item, access) for item in access.items]
     locate, address, total, unit = access.memory.locate, access.address, access.total, access.nbytes
     host = HOST[unit]
 
     def step(sel: Selection) -> None:
+        machine.shared.executing = inst.index
         at = index(locate(address(sel), total, sel, False), unit)
         for i, write in enumerate(writers):
             write(sel, host[at + i] if i else host[at])
@@ -159,11 +160,12 @@ def _load_kernel_param(inst: Instruction, machine: Machine, access: Access) -> S
     return step
 
 
-def _load_128(machine: Machine, access: Access) -> Step:
+def _load_128(inst: Instruction, machine: Machine, access: Access) -> Step:
     rows = [machine.registers[item.name] if isinstance(item, Register) else None for item in access.items]
     locate, address, total = access.memory.locate, access.address, access.total
 
     def step(sel: Selection) -> None:
+        machine.shared.executing = inst.index
         at = index(locate(address(sel), total, sel, False), 8)
         for i, row in enumerate(rows):
             if row is not None:
@@ -179,13 +181,13 @@ def decode_st(inst: Instruction, machine: Machine) -> Step:
     """Store one to eight values per thread."""
     access = Access(inst, machine)
     if access.type == "b128":
-        return _store_128(machine, access)
+        return _store_128(inst, machine, access)
     rows = [_value_row(machine, item, access) for item in access.items]
     locate, address, total, unit = access.memory.locate, access.address, access.total, access.nbytes
     host = HOST[unit]
 
     def step(sel: Selection) -> None:
-        machine.shared.storing = inst.index
+        machine.shared.executing = inst.index
         at = index(locate(address(sel), total, sel, True), unit)
         for i, row in enumerate(rows):
             host[at + i if i else at] = row[sel]
@@ -200,11 +202,12 @@ def _value_row(machine: Machine, item: Operand, access: Access) -> np.ndarray:
     return machine.source(item, UINT[access.nbytes])
 
 
-def _store_128(machine: Machine, access: Access) -> Step:
+def _store_128(inst: Instruction, machine: Machine, access: Access) -> Step:
     rows = [machine.registers[item.name] for item in access.items if isinstance(item, Register)]
     locate, address, total = access.memory.locate, access.address, access.total
 
     def step(sel: Selection) -> None:
+        machine.shared.executing = inst.index
         at = index(locate(address(sel), total, sel, True), 8)
         for i, row in enumerate(rows):
             HOST[8][at + 2 * i], HOST[8][at + 2 * i + 1] = row[sel, 0], row[sel, 1]

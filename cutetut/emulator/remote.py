@@ -102,7 +102,7 @@ def decode_store(inst: Instruction, machine: Machine) -> Step:
     unit = remote.unit
 
     def step(sel: Selection) -> None:
-        machine.shared.storing = inst.index
+        machine.shared.executing = inst.index
         threads = threads_of(sel)
         hosts = machine.shared.claim_many(remote.to(threads), remote.nbytes, threads, inst.index)
         values = [row[threads] for row in remote.values]
@@ -133,7 +133,7 @@ def decode_reduction(inst: Instruction, machine: Machine) -> Step:
     memory: np.ndarray = HOST[remote.unit].view(DTYPES[kind])
 
     def step(sel: Selection) -> None:
-        machine.shared.storing = inst.index
+        machine.shared.executing = inst.index
         threads = threads_of(sel)
         hosts = machine.shared.locate(remote.to(threads), remote.unit, threads, False)
         values = remote.values[0][threads].view(DTYPES[kind])

@@ -53,7 +53,7 @@ class SharedMemory:
         self.tracks_meetings = False  # or anything else that asks who has met whom
         self.visible = Visibility(machine, len(self._buffer) // CHUNK + 1)
         self.rank_of = machine.cta_of % machine.cluster_size
-        self.storing = 0  # index of the store instruction being executed
+        self.executing = 0  # the instruction that uses shared memory now, by its index
 
     def reset(self) -> None:
         """New CTAs find uninitialised shared memory."""
@@ -91,7 +91,7 @@ class SharedMemory:
             if (abroad := rank != self.rank_of[sel]).any():
                 threads = threads_of(sel)[abroad]
                 first = self.machine.cta_of[threads] - self.rank_of[threads]
-                self.visible.visit(threads, first + rank[abroad], self.storing)
+                self.visible.visit(threads, first + rank[abroad], self.executing)
         if int(offset.max()) + nbytes > SHARED_BASE + self.nbytes or int(offset.min()) < SHARED_BASE:
             bad = (offset + nbytes > SHARED_BASE + self.nbytes) | (offset < SHARED_BASE)
             raise OutOfBounds(
@@ -104,12 +104,12 @@ class SharedMemory:
     def host_of(self, address: int, thread: int, nbytes: int = 8, inst: int = 0) -> int:
         """The host address of one shared address as one thread sees it."""
         one = np.array([thread])
-        self.storing = inst
+        self.executing = inst
         return int(self._host(np.array([address]), nbytes, one, False)[0])
 
     def locate_barrier(self, address: np.ndarray, sel: Selection, store: bool, inst: int) -> np.ndarray:
         """Host addresses of mbarriers, 8-byte aligned; initialising one counts as writing it."""
-        self.storing = inst
+        self.executing = inst
         host = self._host(address, 8, sel, store)
         check_alignment(address, 8, sel, "shared")
         if store:
@@ -143,7 +143,7 @@ class SharedMemory:
         if self.tracks_proxy or self.visible.copies:
             chunk = (host - self.origin) >> 4
             for more in range(max(1, nbytes // CHUNK)):
-                self.visible.store(chunk + more, threads_of(sel), self.storing)
+                self.visible.store(chunk + more, threads_of(sel), self.executing)
 
     def _check_overwrite(self, low: int, high: int, host: np.ndarray, nbytes: int, sel: Selection) -> None:
         for op in self.machine.pending.operations:

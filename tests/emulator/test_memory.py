@@ -11,7 +11,14 @@ import pytest
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-from cutetut.emulator.errors import LaunchError, Misaligned, OutOfBounds, Uninitialized, UnknownInstruction
+from cutetut.emulator.errors import (
+    LaunchError,
+    Misaligned,
+    MissingBarrier,
+    OutOfBounds,
+    Uninitialized,
+    UnknownInstruction,
+)
 from tests.emulator.harness import kernel, run
 
 # %rd2 is the address of this thread's element of p0, %rd4 that of p1; `a` and `b` are the element sizes.
@@ -261,6 +268,21 @@ def test_reading_what_is_copied_later_names_the_copies() -> None:
     with pytest.raises(Uninitialized) as error:
         run(kernel(body, 2), np.zeros(32, np.uint32), np.zeros(32, np.uint32))
     assert re.search(r"the kernel's copies to shared memory: PTX line \d+$", str(error.value), re.MULTILINE)
+
+
+@pytest.mark.emulator
+def test_an_exit_under_a_remote_load_names_that_load() -> None:
+    """CTA 0 loads from CTA 1, which leaves without meeting it again."""
+    body = """.shared .align 8 .b32 s[34]; mov.u32 %r1, %tid.x; mov.u32 %r2, s; mad.lo.u32 %r3, %r1, 4, %r2;
+    mov.u32 %r4, %cluster_ctarank; st.shared.b32 [%r3], %r1; setp.ne.u32 %p1, %r1, 0; add.u32 %r7, %r2, 128;
+    @!%p1 mbarrier.init.shared::cta.b64 [%r7], 32; fence.mbarrier_init.release.cluster;
+    barrier.cluster.arrive; barrier.cluster.wait; setp.ne.u32 %p2, %r4, 0; @%p2 bra END;
+    mapa.shared::cluster.u32 %r5, %r3, 1; ld.shared::cluster.b32 %r6, [%r5];
+    mbarrier.arrive.shared::cta.b64 _, [%r7];
+    END:"""
+    with pytest.raises(MissingBarrier, match="nothing orders that after another CTA's use") as error:
+        run(kernel(body, 0), grid=(2, 1, 1), cluster=(2, 1, 1))
+    assert re.search(r"the other CTA used it here:\n.*\n  PTX line \d+:  ld\.shared::cluster", str(error.value))
 
 
 @pytest.mark.emulator
