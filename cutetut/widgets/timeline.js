@@ -202,12 +202,13 @@ class Timeline {
       spent[row][kind] += Math.max(0, end - Math.max(run.start[i], until[row][kind]));
       until[row][kind] = Math.max(until[row][kind], end);
     }
-    this.part.textContent = `${this.unit} ${written(from)} to ${written(to)}, of which`;
+    const edge = (time) => (to - from > 20 ? Math.round(time) : written(time));
+    this.part.textContent = `${this.unit} ${edge(from)} to ${edge(to)}, of which`;
     const share = (time) => (time > 0 ? `${((100 * time) / (to - from)).toFixed(0)}%` : "");
     this.shares.replaceChildren(
       make("thead", {}, make("tr", {}, make("td"), ...kinds.map((kind) => make("th", { scope: "col" }, kind.name)))),
-      make("tbody", {}, ...this.rows.map((name, row) => make("tr", {}, make("th", { scope: "row" }, name),
-        ...spent[row].map((time) => make("td", {}, share(time)))))));
+      make("tbody", {}, ...numbers(this.rows.length).filter((row) => run.lanes[row]).map((row) => make("tr", {},
+        make("th", { scope: "row" }, this.rows[row]), ...spent[row].map((time) => make("td", {}, share(time)))))));
   }
 
   /** Mark the selected and the hovered span in every view. */

@@ -192,6 +192,16 @@ def test_rows_and_kinds_are_named(view: Timed) -> None:
     assert view.listed(".tl-shares thead th") == KINDS
 
 
+def test_a_row_without_bars_in_a_recording_takes_no_room_there(chrome: Chrome, page: Path) -> None:
+    spans = {"two": [("a", "loads", 0, 9), ("b", "loads", 0, 9)], "one": [("b", "loads", 0, 9)]}
+    view = Timed(chrome, page, spans=spans, kinds=None)
+    assert view.listed(".tl-shares tbody th") == ["a", "b"]
+    high = view.js("return document.querySelector('canvas').clientHeight")
+    view.assign("run", "one")
+    view.wait(lambda: view.listed(".tl-shares tbody th") == ["b"])
+    assert view.js("return document.querySelector('canvas').clientHeight") == high - LANE - GAP
+
+
 @pytest.mark.parametrize("window", [None, (2500, 6100), (900, 901)])
 def test_the_shares_are_those_of_each_cycle_counted(view: Timed, window: tuple[int, int] | None) -> None:
     view.assign("window", window)
