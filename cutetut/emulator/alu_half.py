@@ -18,7 +18,7 @@ from .alu_forms import DTYPES, Compute, IllegalForm, Modifiers, Operation, form
 from .alu_integer import split
 from .floats import BF16, F16, Format, add_odd, decode, encode, f64, narrow, saturate, tiny
 
-OOB_NAN = 0x7FFF  # of f16 and of bf16
+OOB_NAN = 0x7FF7  # what TMA fills in, of f16 and of bf16
 
 
 def format_of(kind: str) -> Format:

@@ -98,6 +98,7 @@ class SharedMemory:
                 f"{'store of' if store else 'load of'} {nbytes} bytes at offset {int(offset[bad][0]) - SHARED_BASE} of "
                 f"shared memory; the CTA has {self.nbytes} bytes",
                 threads=threads_of(sel)[bad],
+                hint="the layouts of the buffers in shared memory, and the smem= of the launch",
             )
         return base + offset
 

@@ -53,7 +53,7 @@ class TensorMap:
 
     @cached_property
     def box_bytes(self) -> int:
-        """Bytes one box takes in shared memory, out-of-bounds elements included."""
+        """Bytes of one box, out-of-bounds elements included: what its mbarrier is told."""
         return int(np.prod(self.counts)) * self.nbytes
 
     @cached_property
@@ -66,10 +66,15 @@ class TensorMap:
         """Elements copied along each dimension: an element stride takes every n-th of the box."""
         return tuple(-(-b // s) for b, s in zip(self.box, self.steps, strict=True))
 
+    @property
+    def row_pitch(self) -> int:
+        """Bytes from one row of a box to the next: with a swizzle its whole span, however narrow the box."""
+        return SWIZZLE_BYTES[self.swizzle] or self.counts[0] * self.nbytes
+
     @cached_property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory a box may touch: a swizzle moves chunks inside whole lines of 128 bytes."""
-        return -(-self.box_bytes // 128) * 128 if self.swizzle else self.box_bytes
+        """Bytes of shared memory a box lies in."""
+        return int(np.prod(self.counts[1:])) * self.row_pitch
 
 
 def decode(image: bytes) -> TensorMap:

@@ -33,13 +33,6 @@ _TO = "the box {} shared address {:#x}; TMA needs a multiple of 128"
 _ALIGN = "the alignment of the buffer in shared memory: 128 bytes for TMA, 1024 with the 128-byte swizzle"
 
 
-@lru_cache(maxsize=64)
-def _box_offsets(counts: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    """Element coordinates inside a box, dimension 0 fastest."""
-    grids = np.meshgrid(*[np.arange(c) for c in reversed(counts)], indexing="ij")
-    return tuple(g.ravel() for g in reversed(grids))
-
-
 def swizzled(address: np.ndarray, mode: int) -> np.ndarray:
     """Shared addresses after the swizzle: bits 7.. are xored onto the chunk bits 4.. (PTX ISA 5.5.7).
 
@@ -52,23 +45,58 @@ def swizzled(address: np.ndarray, mode: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Box:
-    """The addresses of one box: where each element lies in global memory, in shared memory, and whether it exists."""
+    """Where the pieces of one box lie; a piece is an element, or eight bytes where all of them move alike.
 
-    global_host: np.ndarray
-    shared_offset: np.ndarray
-    inside: np.ndarray
+    `globally` holds host addresses and `shared` offsets from the box's shared address, both of shape (rows, pieces
+    of a row); `inside` says which pieces the tensor has, None: all.
+    """
+
+    unit: int
+    globally: np.ndarray
+    shared: np.ndarray
+    inside: np.ndarray | None
+
+    def existing(self, positions: np.ndarray) -> np.ndarray:
+        """Those of `globally` or `shared` that lie inside the tensor."""
+        return positions.ravel() if self.inside is None else positions[self.inside]
 
 
-def locate_box(tensor: TensorMap, coordinates: list[int], shared: int) -> Box:
-    """Element addresses of the box at `coordinates` (dimension 0 first) for a shared base offset."""
-    where = np.zeros(1, np.int64)
-    inside = np.ones(1, np.bool_)
-    for d, grid in enumerate(_box_offsets(tensor.counts)):
-        at = coordinates[d] + grid * tensor.steps[d]
-        inside = inside & (at >= 0) & (at < tensor.sizes[d])
-        where = where + at * tensor.strides[d]
-    linear = shared + np.arange(len(where), dtype=np.int64) * tensor.nbytes
-    return Box(tensor.address + where, swizzled(linear, tensor.swizzle), inside)
+def locate_box(tensor: TensorMap, coordinates: list[int], window: int, by_element: bool) -> Box:
+    """The pieces of the box at `coordinates` (dimension 0 first) for a shared address.
+
+    A row is what is contiguous: the box along dimension 0.
+    """
+    first, count, size = coordinates[0], tensor.counts[0], tensor.sizes[0]
+    whole_rows = 0 <= first and first + count <= size
+    unit = 8 if whole_rows and not by_element else tensor.nbytes
+    pieces = count * tensor.nbytes // unit
+    starts, existing_rows = _rows(tensor, coordinates)
+    columns = np.arange(pieces, dtype=np.int64) * unit
+    globally = (tensor.address + first * tensor.nbytes + starts)[:, None] + columns
+    shared = _shared_offsets(len(starts), pieces, unit, tensor.row_pitch, tensor.swizzle, window % 1024)
+    if whole_rows and existing_rows.all():
+        return Box(unit, globally, shared, None)
+    elements = first + np.arange(pieces)
+    existing_columns = True if whole_rows else (elements >= 0) & (elements < size)
+    inside = existing_rows[:, None] & np.broadcast_to(existing_columns, pieces)
+    return Box(unit, globally, shared, inside)
+
+
+def _rows(tensor: TensorMap, coordinates: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Offset of every row of a box from the tensor's first, and whether the tensor has it."""
+    starts, existing = np.zeros(1, np.int64), np.ones(1, np.bool_)
+    for d in range(1, tensor.rank):  # the lower dimension runs faster
+        at = coordinates[d] + np.arange(tensor.counts[d], dtype=np.int64) * tensor.steps[d]
+        starts = (at[:, None] * tensor.strides[d] + starts).ravel()
+        existing = (((at >= 0) & (at < tensor.sizes[d]))[:, None] & existing).ravel()
+    return starts, existing
+
+
+@lru_cache(maxsize=64)
+def _shared_offsets(rows: int, pieces: int, unit: int, pitch: int, swizzle: int, window: int) -> np.ndarray:
+    """Offset of every piece from the box's shared address, whose lowest ten bits are `window`."""
+    linear = window + np.arange(rows, dtype=np.int64)[:, None] * pitch + np.arange(pieces, dtype=np.int64) * unit
+    return swizzled(linear, swizzle) - window
 
 
 class TensorOperand:
@@ -83,6 +111,7 @@ class TensorOperand:
         self.rank = int(next(p for p in inst.parts if p in ("1d", "2d", "3d", "4d", "5d"))[0])
 
     def at(self, thread: int) -> tuple[TensorMap, list[int]]:
+        """The decoded map and the coordinates of one thread; raises Misaligned or IllegalInstruction."""
         one = np.array([thread])
         address = self.address(thread)
         if address % 64:
@@ -94,7 +123,13 @@ class TensorOperand:
                 f"a {self.rank}-dimensional copy with a tensor map of rank {tensor.rank}", threads=one
             )
         check_map(tensor, one)
-        return tensor, [int(c[thread]) for c in self.coordinates]
+        coordinates = [int(c[thread]) for c in self.coordinates]
+        if coordinates[0] * tensor.nbytes % CHUNK:  # seen on an H200, wherever the box lies
+            raise IllegalInstruction(
+                f"the box begins at element {coordinates[0]} of the contiguous dimension, byte "
+                f"{coordinates[0] * tensor.nbytes}; it must begin at a multiple of {CHUNK} bytes", threads=one,
+            )  # fmt: skip
+        return tensor, coordinates
 
 
 @lru_cache(maxsize=256)
@@ -188,42 +223,43 @@ def _issue_load(
     one = np.array([thread])
     if shared % 128:
         raise Misaligned(_TO.format("goes to", shared), threads=one, hint=_ALIGN)
-    box = locate_box(tensor, coordinates, 0)
-    check_global(machine, box.global_host[box.inside], tensor.nbytes, thread, False)
+    by_element = tensor.nan_fill or tensor.element.startswith(("f32.ftz", "tf32"))
+    box = locate_box(tensor, coordinates, shared, by_element)
+    check_global(machine, box.existing(box.globally), box.unit, thread, False)
     for rank in cluster_ranks(machine, thread, mask):
         target = shared if rank is None else machine.shared.in_cta(shared, rank)
-        pattern = tensor.swizzle + 1 if tensor.counts[0] * tensor.nbytes > CHUNK else 0
         signal = barrier if rank is None else machine.shared.in_cta(barrier, rank)
-        host = machine.shared.claim(target, tensor.shared_bytes, thread, inst.index, pattern)
+        host = machine.shared.claim(target, tensor.shared_bytes, thread, inst.index, tensor.swizzle + 1)
         bar = machine.mbarriers.signalled(machine.shared.host_of(signal, thread, inst=inst.index), thread)
         what = f"the TMA load of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
-        run = _load_runner(machine, tensor, coordinates, host, bar, int(machine.cta_of[thread]))
+        run = _load_runner(machine, tensor, box, host, bar, int(machine.cta_of[thread]))
         machine.pending.issue(
             Operation(what, inst, thread, run, bar, ((host, host + tensor.shared_bytes),), nbytes=tensor.box_bytes)
         )
 
 
 def _load_runner(
-    machine: Machine, tensor: TensorMap, coordinates: list[int], host: int, bar: Mbarrier, cta: int
+    machine: Machine, tensor: TensorMap, box: Box, host: int, bar: Mbarrier, cta: int
 ) -> Callable[[], None]:
     def run() -> None:
-        window = machine.shared.window_address(host)
-        box = locate_box(tensor, coordinates, window)
-        unit = HOST[tensor.nbytes]
-        values = np.zeros(len(box.inside), unit.dtype)
-        values[box.inside] = unit[index(box.global_host[box.inside], tensor.nbytes)]
+        memory = HOST[box.unit]
+        if box.inside is None:
+            values = memory[index(box.globally, box.unit)]
+        else:
+            values = np.full(box.shared.shape, _NAN[box.unit] if tensor.nan_fill else 0, memory.dtype)
+            values[box.inside] = memory[index(box.globally[box.inside], box.unit)]
         if tensor.element.startswith(("f32.ftz", "tf32")):
             values = _converted(values, tensor.element)
-        if tensor.nan_fill:
-            values[~box.inside] = _NAN[tensor.nbytes]
-        unit[index(box.shared_offset - window + host, tensor.nbytes)] = values
+        memory[index(box.shared + host, box.unit)] = values
         machine.shared.mark_written(host, tensor.shared_bytes)
         machine.mbarriers.complete_bytes(bar, tensor.box_bytes, cta)
 
     return run
 
 
-_NAN = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}  # of float formats; maps of other types have no NaN fill
+_NAN = {  # every 16 bits are 0x7FF7, in every type that has NaN fill (seen on an H200)
+    2: 0x7FF7, 4: 0x7FF77FF7, 8: 0x7FF77FF77FF77FF7,
+}  # fmt: skip
 
 
 def _converted(bits: np.ndarray, element: str) -> np.ndarray:
@@ -277,23 +313,22 @@ def _issue_store(
     if shared % 128:
         raise Misaligned(_TO.format("comes from", shared), threads=one, hint=_ALIGN)
     host = machine.shared.host_of(shared, thread, tensor.shared_bytes, inst.index)
-    box = locate_box(tensor, coordinates, machine.shared.window_address(host))
-    source = box.shared_offset - machine.shared.window_address(host) + host
-    machine.shared.check_async_read(np.unique(source >> 4) << 4, thread, "the TMA store reads", 32)
-    target = box.global_host[box.inside]
-    check_global(machine, target, tensor.nbytes, thread, True)
-    from_host = index(source[box.inside], tensor.nbytes)
+    box = locate_box(tensor, coordinates, shared, reduction is not None)
+    machine.shared.check_async_read(np.unique(box.shared + host >> 4) << 4, thread, "the TMA store reads", 32)
+    target = box.existing(box.globally)
+    check_global(machine, target, box.unit, thread, True)
+    source = index(box.existing(box.shared) + host, box.unit)
     captured: list[np.ndarray] = []
-    unit = HOST[tensor.nbytes]
+    unit = HOST[box.unit]
 
     def read() -> None:
         if not captured:
-            captured.append(unit[from_host])
+            captured.append(unit[source])
             operation.reads = ()
 
     def run() -> None:
         read()
-        combine(reduction, tensor.element, index(target, tensor.nbytes), unit, captured[0])
+        combine(reduction, tensor.element, index(target, box.unit), unit, captured[0])
 
     what = f"the TMA store of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
     operation = Operation(what, inst, thread, run, reads=((host, host + tensor.shared_bytes),), read=read)

@@ -57,7 +57,7 @@ for name, dtype in (("f16", F16), ("bf16", BF16)):
     near = 2.0**-9 if name == "f16" else 2.0**-7
     per_thread(f"arch.exp2_packed_{name}x2", lambda x, y, n=name: getattr(arch, f"exp2_packed_{n}x2")((x, y)), [a, b],
                dtype, lambda x, y: (np.exp2(x), np.exp2(y)), near)  # fmt: skip
-OOB_NAN = torch.full((32,), 0x7FFF, dtype=torch.int16)  # what TMA fills in out of bounds with
+OOB_NAN = torch.full((32,), 0x7FF7, dtype=torch.int16)  # what TMA fills in out of bounds with
 for name, dtype in (("f16", F16), ("bf16", BF16)):
     per_thread(f"arch.fma_{name}, oob of a filled element",
                lambda x, y, z, n=name: getattr(arch, f"fma_{n}")(x, y, z, oob=True),
