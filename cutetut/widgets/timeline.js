@@ -120,10 +120,11 @@ class Timeline {
     this.choose({ window: part });
   }
 
-  /** Zoom so that the time `around` stays where it is; by default the middle. */
+  /** Zoom so that the time `around` stays where it is; by default the selected bar's, or the middle. */
   zoom(factor, around) {
     const [from, to] = this.window;
-    const still = around ?? (from + to) / 2;
+    const chosen = this.chosen === null ? from - 1 : (this.run.start[this.chosen] + this.run.end[this.chosen]) / 2;
+    const still = around ?? (from <= chosen && chosen <= to ? chosen : (from + to) / 2);
     const length = clamp((to - from) * factor, this.run.duration / DEEPEST, this.run.duration);
     this.look(this.fitted(still - ((still - from) / (to - from)) * length, length));
   }

@@ -360,6 +360,18 @@ def test_keys_zoom_and_move(view: Timed) -> None:
     assert view.trait("window") is None
 
 
+def test_zooming_by_key_keeps_the_selected_bar_where_it_is(view: Timed) -> None:
+    index = view.index("consumer 1", "multiplies", 20)
+    span = view.spans[index]
+    view.assign("selected", index)
+    view.wait(lambda: view.marked())
+    middle = (span.start + span.end) / 2
+    x = view.x(middle)
+    view.keys("canvas", "+", "+", "+", "+")
+    view.wait(lambda: view.window[1] - view.window[0] < view.duration / 5)
+    assert view.x(middle) == pytest.approx(x, abs=1.5)
+
+
 # ---- buttons, slider, wheel, drag, pinch
 
 
