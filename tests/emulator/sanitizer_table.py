@@ -13,12 +13,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from tests.emulator.expected import EXPECTED
-from tests.emulator.mutants import CASES, MUTANTS, load
+from tests.emulator.mutants import BUGS, CASES, MUTANTS
 from tests.emulator.sanitize import TOOLS
 
 RECORDED = Path(__file__).parent / "data" / "sanitizer.json"
@@ -90,8 +89,9 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, Any]:
 def changed_line(name: str) -> str:
     """ "file.py:12", the line that a mutant changes."""
     mutant = MUTANTS[name]
-    with tempfile.TemporaryDirectory() as folder:
-        return load(mutant.kernel, Path(folder)).line(mutant.old)
+    lines = (BUGS / f"{mutant.kernel}.py").read_text().splitlines(keepends=True)
+    (number,) = [i for i, line in enumerate(lines, 1) if mutant.old in line]
+    return f"{mutant.kernel}.py:{number}"
 
 
 def main(paths: list[str]) -> None:
