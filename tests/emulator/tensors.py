@@ -57,6 +57,16 @@ class Map:
         return int(np.prod(self.counts)) * self.nbytes
 
     @property
+    def row_bytes(self) -> int:
+        """From one row of a box to the next in shared memory: with a swizzle, narrower rows take its whole span."""
+        return (16 << self.swizzle) if self.swizzle else self.counts[0] * self.nbytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory from the box's first row to the end of its last."""
+        return int(np.prod(self.counts[1:])) * self.row_bytes
+
+    @property
     def tensor_bytes(self) -> int:
         return sum((n - 1) * s for n, s in zip(self.sizes, (self.nbytes, *self.strides), strict=True)) + self.nbytes
 
@@ -116,13 +126,14 @@ def aligned(values: np.ndarray, to: int = 128) -> np.ndarray:
 
 
 def elements(tensor: Map, coordinates: tuple[int, ...]) -> Iterator[tuple[int, int | None]]:
-    """(byte in the dense box, byte in the tensor or None for out of bounds) of every element of a box."""
+    """(byte from the box's begin before swizzling, byte in the tensor or None for out of bounds) of every element."""
     strides = (tensor.nbytes, *tensor.strides)
     for linear, reversed_index in enumerate(itertools.product(*[range(n) for n in reversed(tensor.counts)])):
+        row, column = divmod(linear, tensor.counts[0])
         at = [c + i * s for c, i, s in zip(coordinates, reversed(reversed_index), tensor.steps, strict=True)]
         inside = all(0 <= a < n for a, n in zip(at, tensor.sizes, strict=True))
         place = sum(a * s for a, s in zip(at, strides, strict=True))
-        yield linear * tensor.nbytes, place if inside else None
+        yield row * tensor.row_bytes + column * tensor.nbytes, place if inside else None
 
 
 def swizzle(address: int, mode: int) -> int:
@@ -134,7 +145,7 @@ def swizzle(address: int, mode: int) -> int:
 
 def loaded(tensor: Map, data: np.ndarray, coordinates: tuple[int, ...], offset: int, fill: int = 0) -> np.ndarray:
     """Shared memory after a load to `offset`, which counts from a 1 KiB boundary; 0xEE where nothing is written."""
-    image = np.full(-(-(offset + tensor.box_bytes) // 128) * 128, 0xEE, np.uint8)
+    image = np.full(-(-(offset + tensor.shared_bytes) // 128) * 128, 0xEE, np.uint8)
     nothing = np.frombuffer(fill.to_bytes(tensor.nbytes, "little"), np.uint8)
     for here, there in elements(tensor, coordinates):
         to = swizzle(offset + here, tensor.swizzle)
