@@ -325,21 +325,6 @@ def test_wrong_answers_are_told_why(
     assert said.startswith("not yet") and WRONG[number][answer] in said, said
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_exercises_start_with_not_yet_and_their_solutions_are_right(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int
-) -> None:
-    exec(cell(f"exercise-{number}-check"), names)
-    capsys.readouterr()
-    exec(cell(f"exercise-{number}"), names)
-    start = capsys.readouterr().out
-    exec(cell(f"exercise-{number}-solution"), names)
-    solution = capsys.readouterr().out
-    assert "not yet" in start and "right" not in start
-    assert solution == "right\n"
-
-
 def test_kernel_bodies_stay_short() -> None:
     for code in notebooks.code_cells(notebooks.read(NAME)):
         if "kernel" in notebooks.tags(code):
