@@ -26,7 +26,7 @@ from .alu_forms import (
     rounding,
     same_type,
 )
-from .floats import NAN32, add_odd, f32, f64, flush32, flush32_result, quiet, saturate
+from .floats import NAN32, add_odd, extreme, f32, f64, flush32, flush32_result, quiet, saturate
 
 SINGLE: dict[str, Callable[..., np.ndarray]] = {
     "add": floats.add32, "sub": floats.sub32, "mul": floats.mul32, "fma": floats.fma32, "mad": floats.fma32,
@@ -125,15 +125,10 @@ def extremum(name: str, m: Modifiers, nan: np.floating) -> Compute:
     """min or max: a number beats NaN unless .NaN is given, and -0 counts as less than +0."""
     if ("xorsign" in m) != ("abs" in m):
         raise IllegalForm(".xorsign and .abs come together")
-    smaller = name == "min"
-    propagate = "NaN" in m
-    function = {(True, True): np.minimum, (True, False): np.fmin, (False, True): np.maximum, (False, False): np.fmax}
+    smaller, propagate = name == "min", "NaN" in m
 
     def compute(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        result = function[smaller, propagate](a, b)
-        first_bits, second_bits = a.view(_BITS[a.dtype.itemsize]), b.view(_BITS[b.dtype.itemsize])
-        zeros = (first_bits | second_bits if smaller else first_bits & second_bits).view(a.dtype)
-        result = np.where(a == b, zeros, result)
+        result = extreme(a, b, smaller, propagate)
         return np.where(result != result, nan, result)
 
     if "xorsign" not in m:
@@ -145,9 +140,6 @@ def extremum(name: str, m: Modifiers, nan: np.floating) -> Compute:
         return np.where(result != result, result, signed)
 
     return with_sign
-
-
-_BITS = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 @form("min max", "f32", "ftz NaN xorsign abs")

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .floats import UINT
 from .loadstore import VECTOR
-from .memory import HOST, UINT, index
+from .memory import HOST, index
 from .operands import addresses, elements_of
 from .ptx import BYTES, Operand, Register, Sink
 from .reductions import DTYPES, UFUNCS, update

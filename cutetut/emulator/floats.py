@@ -19,6 +19,7 @@ from fractions import Fraction
 import numpy as np
 
 f32, f64 = np.float32, np.float64
+UINT: dict[int, type] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}  # raw bits of each width
 NAN32 = np.uint32(0x7FFFFFFF).view(f32)  # the NaN that Hopper's float32 units produce
 _TIE_MASK, _TIE = np.uint64(0x1FFFFFFF), np.uint64(0x10000000)  # the 29 bits that float32 has fewer
 _ONE = np.uint64(1)
@@ -181,6 +182,21 @@ def flush32_result(x: np.ndarray, exact: Callable[[np.ndarray], np.ndarray], mod
 def saturate(x: np.ndarray) -> np.ndarray:
     """Clamp to [0, 1]; NaN and -0 give +0, as .sat asks for."""
     return np.where(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0))
+
+
+def extreme(a: np.ndarray, b: np.ndarray, smaller: bool, propagate: bool = False) -> np.ndarray:
+    """The smaller or larger of floats: a number beats NaN unless NaN shall propagate, and -0 counts as less than +0.
+
+    numpy's fmin is no help: in the last lanes of an array a signalling NaN wins.
+    """
+    result = (np.minimum if smaller else np.maximum)(a, b)
+    if not propagate:
+        result = np.where(a != a, b, np.where(b != b, a, result))
+    unsigned = UINT[a.dtype.itemsize]
+    first: np.ndarray = a.view(unsigned)
+    second: np.ndarray = b.view(unsigned)
+    zeros = (first | second if smaller else first & second).view(a.dtype)
+    return np.where(a == b, zeros, result)
 
 
 # -- float64 sums rounded to odd -------------------------------------------------------------------

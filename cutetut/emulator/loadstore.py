@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from .memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, UINT, index
+from .floats import UINT
+from .memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, index
 from .operands import addresses, elements_of
 from .ptx import BYTES, Address, Immediate, Operand, Register, Sink, Symbol
 from .registry import Selection, Step, opcode, unsupported

@@ -19,13 +19,13 @@ from .bulk import BulkGroups
 from .cluster import ClusterBarriers
 from .cp_async import CopyGroups
 from .errors import EmulatorError, LaunchError, UnknownInstruction
+from .floats import UINT
 from .mbarrier import Mbarriers
 from .memory import (
     LOCAL_WINDOW,
     SHARED_BASE,
     SHARED_LIMIT,
     SHARED_WINDOW,
-    UINT,
     GenericMemory,
     GlobalMemory,
     LocalMemory,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import Misaligned, OutOfBounds
+from .floats import UINT
 from .registry import Selection
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ LOCAL_WINDOW = 1 << 61
 SHARED_BASE = 1024  # the first KiB of a CTA's shared window is reserved on sm_90 (seen on an H200)
 SHARED_LIMIT = 227 * 1024  # bytes of shared memory one CTA may use on sm_90
 
-UINT: dict[int, type] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}  # raw bits of each width
 _ORIGIN = 64  # the host views start here, because an array may not start at address 0
 
 

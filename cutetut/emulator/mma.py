@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import IllegalInstruction
-from .memory import UINT, threads_of
+from .floats import UINT
+from .memory import threads_of
 from .numeric import NBYTES, add_rounded, to_float64
 from .operands import elements_of
 from .ptx import Immediate, Operand

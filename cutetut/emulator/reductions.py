@@ -6,12 +6,13 @@ atom, red, red.async and the reducing bulk copies (sections 9.7.9.25.4.2 and 9.7
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-from .floats import F16, F32, bfloat_nearest, bfloat_value, flush32
-from .memory import UINT
+from .floats import F16, F32, UINT, bfloat_nearest, bfloat_value, extreme, flush32
 
+Update = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (old values, others) -> new values, of one of DTYPES
 DTYPES: dict[str, type] = {  # how numpy sees an element; it has no bfloat16, so that stays bits
     "u8": np.uint8, "u16": np.uint16, "b16": np.uint16, "b32": np.uint32, "b64": np.uint64, "u32": np.uint32,
     "s32": np.int32, "u64": np.uint64, "s64": np.int64, "f32": np.float32, "f64": np.float64, "f16": np.float16,
@@ -22,10 +23,11 @@ UFUNCS: dict[str, np.ufunc] = {
     "xor": np.bitwise_xor,
 }  # fmt: skip
 OPERATIONS = (*UFUNCS, "inc", "dec")
-_OF_FLOATS: dict[str, np.ufunc] = {"add": np.add, "min": np.fmin, "max": np.fmax}  # a NaN loses against a number
+_OF_FLOATS: dict[str, Update] = {
+    "add": np.add, "min": partial(extreme, smaller=True), "max": partial(extreme, smaller=False),
+}  # fmt: skip
 _NAN = {"f16": F16.nan, "f32": F32.nan}
 
-Update = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (old values, others) -> new values, of one of DTYPES
 
 
 def update(operation: str, kind: str, flush: bool = False) -> Update:
@@ -40,7 +42,7 @@ def update(operation: str, kind: str, flush: bool = False) -> Update:
     return lambda old, limit: np.where((old == zero) | (old > limit), limit, old - one)
 
 
-def _of_floats(function: np.ufunc, kind: str, flush: bool) -> Update:
+def _of_floats(function: Update, kind: str, flush: bool) -> Update:
     """Sums round to nearest even; a NaN that comes out is the canonical one, except in float64."""
     if kind == "bf16":
         return lambda old, other: bfloat_nearest(function(bfloat_value(old), bfloat_value(other)))

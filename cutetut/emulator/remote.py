@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import IllegalInstruction
-from .memory import HOST, UINT, index, threads_of
+from .floats import UINT
+from .memory import HOST, index, threads_of
 from .operands import addresses, elements_of
 from .pending import Operation
 from .ptx import BYTES

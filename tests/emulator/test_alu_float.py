@@ -174,6 +174,15 @@ def pick(a: float, b: float, smaller: bool) -> float:
     return order[0] if smaller else order[1]
 
 
+@pytest.mark.parametrize("lanes", [1, 4, 33])
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_a_signalling_nan_loses_too(name: str, lanes: int) -> None:
+    """However many lanes there are: numpy's fmin gives NaN in the last ones."""
+    nan, one = np.full(lanes, 0x7F810000, np.uint32).view(f32), np.ones(lanes, f32)
+    assert call(f"{name}.f32", nan, one, out=f32).tolist() == [1.0] * lanes
+    assert call(f"{name}.f32", one, nan, out=f32).tolist() == [1.0] * lanes
+
+
 @pytest.mark.parametrize("dtype", [f32, f64], ids=["f32", "f64"])
 @pytest.mark.parametrize("name", ["min", "max"])
 def test_extremum(name: str, dtype: type, rng: np.random.Generator) -> None:

@@ -240,6 +240,14 @@ def test_nan_is_canonical() -> None:
     assert set(memory.tolist()) == {0x7FFFFFFF}
 
 
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_a_number_beats_a_signalling_nan(name: str) -> None:
+    memory, values = np.full(N, 0x3F803F80, np.uint32), np.full(N, 0x7F817F81, np.uint32)
+    launch(f"red{{space}}.{name}.noftz.v2.bf16x2 {{address}}, {{{{{{b}}, {{b}}}}}};", "global",
+           memory, np.arange(N) // 2 * 2, [values])  # fmt: skip
+    assert set(memory.tolist()) == {0x3F803F80}
+
+
 @pytest.mark.parametrize(("vector", "kind", "dtype"), [("v2", "f32", np.float32), ("v4", "f32", np.float32),
                                                        ("v4", "f16x2", np.float16), ("v8", "f16", np.float16),
                                                        ("v2", "f16x2", np.float16)])  # fmt: skip
