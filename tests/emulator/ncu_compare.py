@@ -20,11 +20,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-CASES, CHAPTERS = "^(?!chapter)", "^chapter"
+PARTS = CASES, CHAPTERS = "^(?!chapter)", "^chapter"
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = Path(__file__).parent / "data" / "ncu.json"
 
@@ -112,14 +112,11 @@ class NothingMeasured(RuntimeError):
     """Nsight Compute is missing or did not measure; the message has its words."""
 
 
-def measure(only: str) -> dict[str, dict[str, int]]:
-    """The counts of the launches that match, from a child process under ncu; raises NothingMeasured."""
-    tool = shutil.which("ncu")
-    if tool is None:
-        raise NothingMeasured("ncu (Nsight Compute) is not on the PATH")
+def measure(only: str, names: list[str]) -> dict[str, dict[str, int]]:
+    """The counts of the launches that match, whose names are known, from a child under ncu; raises NothingMeasured."""
     by_metric = {metric: name for name, metric in names_of_metrics().items()}
     command = [
-        tool, "--csv", "--clock-control", "none", "--cache-control", "none", "--print-units", "base",
+        _tool(), "--csv", "--clock-control", "none", "--cache-control", "none", "--print-units", "base",
         "--kernel-name", "regex:^(case_|kernel_cutlass_)", "--metrics", ",".join(by_metric),
         sys.executable, "-m", "tests.emulator.ncu_compare", "launch", "--only", only,
     ]  # fmt: skip
@@ -130,7 +127,6 @@ def measure(only: str) -> dict[str, dict[str, int]]:
         {by_metric[metric]: int(value) for metric, value in counts.items() if metric in by_metric}
         for counts in parse(done.stdout)
     ]
-    names = list(launches(only))
     if done.returncode or len(found) != len(names):
         raise NothingMeasured(
             f"ncu ended with status {done.returncode} and measured {len(found)} of {len(names)} launches; it said:\n"
@@ -149,18 +145,37 @@ def parse(text: str) -> list[dict[str, float]]:
     return [found[number] for number in sorted(found)]
 
 
+def _tool() -> str:
+    tool = shutil.which("ncu")
+    if tool is None:
+        raise NothingMeasured("ncu (Nsight Compute) is not on the PATH")
+    return tool
+
+
+def _version() -> str:
+    said = subprocess.run([_tool(), "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"Version ([\d.]+)", said)
+    return found[1] if found else "unknown"
+
+
 def record(only: str, out: Path) -> None:
-    """Measure and write; raises NothingMeasured, and NotRecordable where there is no Hopper GPU."""
+    """Measure and write, the cases and the chapters side by side: one compiles while the other measures.
+
+    Raises NothingMeasured, after writing the part that was measured, and NotRecordable where there is no Hopper GPU.
+    """
     from cutetut import provenance
 
-    with ThreadPoolExecutor() as both:  # one compiles while the other measures
-        parts = list(both.map(measure, [only] if only else [CASES, CHAPTERS]))
-    measured = {name: counts for part in parts for name, counts in part.items()}
-    nonzero = {name: {n: v for n, v in counts.items() if v} for name, counts in measured.items()}
-    tool = subprocess.run(["ncu", "--version"], capture_output=True, text=True, check=False).stdout.split()[-2]
-    head = {"provenance": {**provenance.collect(), "ncu": tool}, "metrics": names_of_metrics()}
-    rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(counts)}" for name, counts in nonzero.items())
-    out.write_text(f'{json.dumps(head)[:-1]},\n"launches": {{\n{rows}\n}}}}\n')
+    names = list(launches(only))
+    tool = _version()
+    head = json.dumps({"provenance": {**provenance.collect(), "ncu": tool}, "metrics": names_of_metrics()})
+    measured: dict[str, dict[str, int]] = {}
+    with ThreadPoolExecutor() as both:
+        parts = {each: [name for name in names if re.search(each, name)] for each in ([only] if only else PARTS)}
+        for part in as_completed([both.submit(measure, *each) for each in parts.items()]):
+            measured |= part.result()
+            rows = [f"{json.dumps(name)}: {json.dumps({n: v for n, v in measured[name].items() if v})}"
+                    for name in names if name in measured]  # fmt: skip
+            out.write_text(f'{head[:-1]},\n"launches": {{\n' + ",\n".join(rows) + "\n}}\n")
     print(f"{len(measured)} launches in {out}")
 
 
