@@ -1,6 +1,7 @@
-"""Run a CuTe DSL script that was written for a GPU on a machine without one.
+"""Run a CuTe DSL script or notebook that was written for a GPU on a machine without one.
 
     python -m cutetut emulate script.py [args]
+    python -m cutetut emulate notebook.ipynb
 
 The script sees a CUDA device: `.cuda()`, `device="cuda"`, torch.cuda's streams and events, and the CUDA
 driver's own functions.  Its kernels run in the emulator.  Everything else is as `python script.py args` does it.
@@ -11,8 +12,10 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import tempfile
 import traceback
 import types
+import warnings
 from pathlib import Path
 
 from . import backend
@@ -24,7 +27,7 @@ _HERE = str(Path(__file__).parent)
 
 
 def run(script: str, args: list[str]) -> int:
-    """Run a script as `__main__` with its arguments; returns the exit status `python` would have.
+    """Run a script or a notebook as `__main__` with its arguments; returns the exit status `python` would have.
 
     What the script raises is printed to stderr, an emulator error last and with the script's own frames only.
     The process is as before afterwards: sys.argv, sys.path, __main__, environment, folder, torch and CuTe DSL.
@@ -66,7 +69,10 @@ def run(script: str, args: list[str]) -> int:
 
 def _status(script: str) -> int:
     try:
-        runpy.run_path(script, run_name="__main__")
+        if script.endswith(".ipynb"):
+            _run_cells(script)
+        else:
+            runpy.run_path(script, run_name="__main__")
         return 0
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
@@ -83,22 +89,49 @@ def _status(script: str) -> int:
         sys.stdout.flush()
 
 
+def _run_cells(notebook: str) -> None:
+    """Run the code cells of a notebook in order, as a kernel of IPython would; raises what a cell raises."""
+    import nbformat
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    cells = [cell for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "code"]
+    with tempfile.TemporaryDirectory(prefix="cutetut-ipython-") as folder:
+        config = Config(HistoryManager={"enabled": False}, InteractiveShell={"colors": "nocolor"})
+        hook = sys.excepthook
+        shell = InteractiveShell.instance(config=config, ipython_dir=folder)
+        sys.excepthook = hook
+        shell.showtraceback = shell.showsyntaxerror = lambda *_, **__: None  # the error is raised and reported once
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="To exit: use")
+                for cell in cells:
+                    shell.run_cell(cell.source, store_history=True).raise_error()
+        finally:
+            InteractiveShell.clear_instance()
+
+
 def _report(error: BaseException) -> None:
-    """Print an exception as the interpreter does, without the frames of this package, of runpy and of the DSL."""
+    """Print an exception as the interpreter does, without the frames of this package, its runners and the DSL."""
     if not os.environ.get("CUTETUT_TRACEBACK"):
         error.__traceback__ = _scripts_own(error.__traceback__, isinstance(error, EmulatorError))
     try:
-        sys.excepthook(type(error), error, error.__traceback__)
-    except Exception:  # the script replaced it with something that fails
-        traceback.print_exception(error)
+        if sys.excepthook is not sys.__excepthook__:
+            sys.excepthook(type(error), error, error.__traceback__)
+            return
+    except Exception:  # what the script replaced it with fails
+        pass
+    traceback.print_exception(error)  # unlike the interpreter's own hook it finds the lines of a notebook's cells
 
 
 def _scripts_own(trace: types.TracebackType | None, without_dsl: bool) -> types.TracebackType | None:
     frames = []
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        in_dsl = trace.tb_frame.f_globals.get("__name__", "").startswith("cutlass.")
-        ours = name.startswith(_HERE) or name in ("<frozen runpy>", runpy.__file__, driver.FRAME)
+        module = trace.tb_frame.f_globals.get("__name__", "")
+        in_dsl = module.startswith("cutlass.")
+        runner = module.startswith("IPython.") or name in ("<frozen runpy>", runpy.__file__, driver.FRAME)
+        ours = name.startswith(_HERE) or runner
         if not ours and not (in_dsl and without_dsl):
             frames.append(trace)
         trace = trace.tb_next

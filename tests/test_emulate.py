@@ -12,7 +12,9 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import nbformat
 import numpy as np
 import pytest
 import torch
@@ -62,6 +64,56 @@ def test_a_tensor_that_stayed_on_the_cpu_is_named(capfd: pytest.CaptureFixture[s
     assert run(str(SCRIPTS / "forgot_cuda.py"), []) == 1
     assert "LaunchError: x (32,) float32 is in the host's memory" in (err := capfd.readouterr().err)
     assert ".cuda()" in err
+
+
+KERNEL_CELL = """
+import cutlass.cute as cute
+import torch
+from cutlass.cute.runtime import from_dlpack
+
+@cute.kernel
+def fill_kernel(x: cute.Tensor, value: cute.Float32):
+    i, _, _ = cute.arch.thread_idx()
+    x[i] = value
+
+@cute.jit
+def fill(x: cute.Tensor, value: cute.Float32):
+    fill_kernel(x, value).launch(grid=(1, 1, 1), block=(32, 1, 1))
+"""
+
+
+def notebook(path: Path, *cells: str) -> Path:
+    page = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    page.cells.insert(0, nbformat.v4.new_markdown_cell("this is no code"))
+    nbformat.write(page, path)
+    return path
+
+
+def test_a_notebook_runs_cell_by_cell(tmp_path: Path) -> None:
+    cells = (KERNEL_CELL, "%pwd\nx = torch.zeros(32, device='cuda')", "fill(from_dlpack(x), 7)\nx.sum().item()")
+    done = emulate(notebook(tmp_path / "page.ipynb", *cells), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "Out[3]: 224.0"
+    assert [path.name for path in tmp_path.iterdir()] == ["page.ipynb"]
+
+
+def test_a_fault_in_a_notebook_ends_it_with_the_cells_line(tmp_path: Path) -> None:
+    cells = (KERNEL_CELL, "x = torch.zeros(8, device='cuda')\nfill(from_dlpack(x), 7)", "print('not reached')")
+    done = emulate(notebook(tmp_path / "page.ipynb", *cells), cwd=tmp_path)
+    assert done.returncode == 1 and "not reached" not in done.stdout
+    assert done.stderr.count("OutOfBounds: store of 4 bytes") == 1 and "x[i] = value" in done.stderr
+    assert "x (8,) float32" in done.stderr and "fill(from_dlpack(x), 7)" in done.stderr
+
+
+def test_a_notebook_leaves_the_process_as_it_was(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def state() -> tuple[Any, ...]:
+        return sys.modules["__main__"], sys.excepthook, sys.displayhook, list(sys.path)
+
+    before = state()
+    assert run(str(notebook(tmp_path / "page.ipynb", "raise SystemExit(5)", "print('not reached')")), []) == 5
+    assert run(str(notebook(tmp_path / "page.ipynb", "x = 3", "x + 1")), []) == 0
+    assert "not reached" not in (out := capfd.readouterr().out) and "Out[2]: 4" in out
+    assert state() == before
 
 
 # everything else, against the interpreter ----------------------------------------------------------------------
