@@ -15,7 +15,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from cutetut_book import generated, vendor
+from cutetut_book import bugs, generated, vendor
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
@@ -267,3 +267,44 @@ def test_fetched_files_are_those_of_the_manifest() -> None:
     assert all(path.stat().st_size > 1000 for path in folder.glob("*.js"))
     notice = (folder / "NOTICE.txt").read_text()
     assert all(entry["package"] in notice for entry in json.loads(vendor.MANIFEST.read_text())["npm"])
+
+
+def bug(of: str, end: str, said: dict[str, list[str]], **more: str) -> dict[str, Any]:
+    """A row of the record of planted bugs, whose every run ended alike."""
+    return {"of": of, **more, **{tool: {"said": said.get(tool, []), "end": end} for tool in ("alone", *bugs.TOOLS)}}
+
+
+def test_planted_bugs_become_totals_and_a_table(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    race = "Race between write at k.py:3 and read at k.py:4"
+    kernels = {
+        "good": bug("good", "right 10 of 10", {"racecheck": ["a false alarm"]}),
+        "no_wait": bug("good", "right 10 of 10", {"racecheck": ["a false alarm", race, "more"]},
+                       line="k.py:3", emulator="InFlight"),
+        "no_count": bug("good", "hangs", {"racecheck": ["a false alarm"]}, line="k.py:9", emulator="Deadlock"),
+        "no_fence": bug("good", "wrong 10 of 10", {}, line="k.py:7", emulator="MissingFence"),
+    }  # fmt: skip
+    record = tmp_path / "sanitizer.json"
+    record.write_text(json.dumps({"provenance": {**FACTS, "compute_sanitizer": "2025.3"}, "kernels": kernels}))
+    monkeypatch.setattr(bugs, "RECORDED", record)
+    said, pages = build({"index.md": "# Index\n\n```{planted-bugs}\n```\n"})
+    assert said == ""
+    page = (pages / "index.html").read_text()
+    assert "Of 3 bugs the H200 answers 1 with the right result" in page
+    assert "something about 1, and of 1 nothing because the kernel hangs" in page
+    assert "racecheck also reports good, which is correct" in page
+    assert cells_of(page)[1:] == [
+        ["no wait, k.py:3", "right 10 of 10", f"racecheck: {race} and 1 more", "InFlight"],
+        ["no count, k.py:9", "hangs", "nothing: the kernel hangs under every tool", "Deadlock"],
+        ["no fence, k.py:7", "wrong 10 of 10", "nothing", "MissingFence"],
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"provenance": {}, "kernels": {}}'])
+def test_a_record_of_bugs_that_cannot_be_shown_is_an_error(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    record = tmp_path / "sanitizer.json"
+    record.write_text(text)
+    monkeypatch.setattr(bugs, "RECORDED", record)
+    said, _ = build({"index.md": "# Index\n\n```{planted-bugs}\n```\n"})
+    assert "ERROR: planted-bugs" in said
