@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from cutetut import bench, notebooks, profile
+from tests.products import assert_product, exact, normal
 
 CHAPTER = "07_mma_sync"
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
@@ -18,23 +19,6 @@ BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 @pytest.fixture(scope="module")
 def chapter() -> ModuleType:
     return notebooks.load(CHAPTER)
-
-
-def operands(rng: np.random.Generator, device: str, dtype: torch.dtype, *shapes: tuple[int, int]) -> list[torch.Tensor]:
-    return [torch.from_numpy(rng.standard_normal(s)).to(dtype).to(device) for s in shapes]
-
-
-def exact(A: torch.Tensor, B: torch.Tensor) -> np.ndarray:
-    """The oracle: numpy in float64, of the operands as they were rounded."""
-    return A.cpu().double().numpy() @ B.cpu().double().numpy().T
-
-
-def assert_close(C: torch.Tensor, A: torch.Tensor, B: torch.Tensor) -> None:
-    """Within what float32 sums of K products can lose (truncating ones too), and C's own rounding."""
-    half_ulp = {BF16: 2.0**-8, F16: 2.0**-11, F32: 2.0**-24}[C.dtype]
-    expected = exact(A, B)
-    bound = A.shape[1] * 2.0**-23 * exact(A.abs(), B.abs())
-    assert (np.abs(C.cpu().double().numpy() - expected) <= bound + half_ulp * (np.abs(expected) + bound)).all()
 
 
 @pytest.mark.parametrize(
@@ -54,10 +38,10 @@ def test_every_plan_matches_float64(
     chapter: ModuleType, rng: np.random.Generator, device: str, name: str, shape: tuple[int, int, int]
 ) -> None:
     M, N, K = shape
-    A, B = operands(rng, device, BF16, (M, K), (N, K))
+    A, B = normal(rng, device, BF16, (M, K), (N, K))
     C = torch.full((M, N), float("nan"), dtype=BF16, device=device)
     assert chapter.mma_gemm(A, B, C, chapter.PLANS[name]) is C
-    assert_close(C, A, B)
+    assert_product(C, A, B)
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
@@ -66,10 +50,10 @@ def test_every_plan_matches_float64(
 def test_types_and_atoms(
     chapter: ModuleType, rng: np.random.Generator, device: str, dtype: torch.dtype, out: str, atom_k: int
 ) -> None:
-    A, B = operands(rng, device, dtype, (128, 96), (128, 96))
+    A, B = normal(rng, device, dtype, (128, 96), (128, 96))
     C = torch.full((128, 128), float("nan"), dtype=F32 if out == "float32" else dtype, device=device)
     chapter.mma_gemm(A, B, C, chapter.Plan(atom_k=atom_k))
-    assert_close(C, A, B)
+    assert_product(C, A, B)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +77,8 @@ def test_other_plans(
     """Fewer K tiles than stages, as many, and more."""
     plan = chapter.Plan(**options)
     M, N, bK = plan.tile
-    A, B = operands(rng, device, F16, (M, k_tiles * bK), (N, k_tiles * bK))
-    assert_close(chapter.mma_gemm(A, B, plan=plan), A, B)
+    A, B = normal(rng, device, F16, (M, k_tiles * bK), (N, k_tiles * bK))
+    assert_product(chapter.mma_gemm(A, B, plan=plan), A, B)
 
 
 def test_integers_are_exact(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
@@ -119,7 +103,7 @@ def test_every_element_is_in_its_place(chapter: ModuleType, device: str) -> None
 def test_nan_and_inf_spread_to_their_row_and_column_only(
     chapter: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = operands(rng, device, BF16, (128, 64), (128, 64))
+    A, B = normal(rng, device, BF16, (128, 64), (128, 64))
     A[5, 40], B[77, 0] = float("nan"), float("inf")
     C = chapter.mma_gemm(A, B).cpu()
     touched = torch.zeros(128, 128, dtype=torch.bool)
@@ -130,15 +114,15 @@ def test_nan_and_inf_spread_to_their_row_and_column_only(
 def test_writes_into_the_tensor_it_is_given_and_nowhere_else(
     chapter: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = operands(rng, device, BF16, (128, 32), (128, 32))
+    A, B = normal(rng, device, BF16, (128, 32), (128, 32))
     memory = torch.full((3, 128, 128), 7.0, dtype=BF16, device=device)
     chapter.mma_gemm(A, B, memory[1])
     assert (memory[0] == 7).all() and (memory[2] == 7).all()
-    assert_close(memory[1], A, B)
+    assert_product(memory[1], A, B)
 
 
 def test_compiles_once_per_shape_type_and_plan(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
-    A, B = operands(rng, device, BF16, (128, 32), (128, 32))
+    A, B = normal(rng, device, BF16, (128, 32), (128, 32))
     chapter.mma_gemm(A, B)
     before = dict(chapter._compiled)
     chapter.mma_gemm(B, A)

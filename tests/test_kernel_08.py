@@ -13,6 +13,7 @@ import torch
 
 from cutetut import bench, descriptors, layouts, notebooks, profile, smem_plots
 from cutetut.diagnose import diagnose
+from tests.products import exact, wide
 
 CHAPTER = "08_wgmma_ss"
 BLAS = {"NT": ("MN", "MN"), "TN": ("K", "K"), "NN": ("MN", "K"), "TT": ("K", "MN")}
@@ -40,8 +41,7 @@ def multiply(
 
 def error(C: torch.Tensor, A: torch.Tensor, B: torch.Tensor) -> float:
     """The largest difference from numpy's float64 product; NaN where C has one."""
-    exact = A.cpu().double().numpy() @ B.cpu().double().numpy().T
-    return float(np.abs(C.cpu().double().numpy() - exact).max())
+    return float(np.abs(wide(C) - exact(A, B)).max())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -218,8 +218,8 @@ def test_the_ceiling_does_the_operations_it_is_timed_for(
     major = module.K_MAJOR if mode == "K" else module.MN_MAJOR
     module.cute.compile(module.alone, *tensors, major, "SW128", 2, 5)(*tensors)
     place = layouts.partition(lambda: module.make_mma(module.cutlass.BFloat16, major, major, n), (64, n)).place
-    exact = 5 * (A.cpu().double().numpy() @ B.cpu().double().numpy().T)
-    assert np.abs(D.cpu().numpy() - exact[place[..., 0], place[..., 1]]).max() < 1e-3
+    expected = 5 * exact(A, B)
+    assert np.abs(D.cpu().numpy() - expected[place[..., 0], place[..., 1]]).max() < 1e-3
 
 
 @pytest.mark.emulator

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from cutetut import notebooks
+from tests.products import exact, normal
 
 CHAPTERS = ("00_start_here", "04_scalar_fma_gemm")
 
@@ -25,15 +26,6 @@ def scalar() -> ModuleType:
     return notebooks.load("04_scalar_fma_gemm")
 
 
-def matrices(rng: np.random.Generator, device: str, *shapes: tuple[int, ...]) -> list[torch.Tensor]:
-    return [torch.from_numpy(rng.standard_normal(s).astype(np.float32)).to(device) for s in shapes]
-
-
-def product(A: torch.Tensor, B: torch.Tensor) -> np.ndarray:
-    """The oracle: numpy in float64."""
-    return A.cpu().numpy().astype(np.float64) @ B.cpu().numpy().astype(np.float64).T
-
-
 # 00_start_here ------------------------------------------------------------------------------------------------
 
 
@@ -46,12 +38,12 @@ def run_axpb(module: ModuleType, x: torch.Tensor, y: torch.Tensor, a: float, b: 
 def test_axpb_matches_float64_at_every_ragged_end(
     start: ModuleType, rng: np.random.Generator, device: str, length: int
 ) -> None:
-    (x,) = matrices(rng, device, (length,))
+    (x,) = normal(rng, device, torch.float32, (length,))
     y = torch.full_like(x, float("nan"))
     run_axpb(start, x, y, 2.5, -1.25)
     # one fused multiply-add is the exact result rounded once
-    exact = 2.5 * x.cpu().numpy().astype(np.float64) - 1.25
-    assert np.array_equal(y.cpu().numpy(), exact.astype(np.float32))
+    expected = 2.5 * x.cpu().numpy().astype(np.float64) - 1.25
+    assert np.array_equal(y.cpu().numpy(), expected.astype(np.float32))
 
 
 def test_axpb_leaves_what_follows_the_vector_alone(start: ModuleType, device: str) -> None:
@@ -101,18 +93,18 @@ def test_scalar_gemm_matches_float64(
     scalar: ModuleType, rng: np.random.Generator, device: str, shape: tuple[int, int, int]
 ) -> None:
     M, N, K = shape
-    A, B = matrices(rng, device, (M, K), (N, K))
+    A, B = normal(rng, device, torch.float32, (M, K), (N, K))
     C = torch.full((M, N), float("nan"), device=device)
     assert scalar.scalar_gemm(A, B, C) is C
-    expected = product(A, B)
+    expected = exact(A, B)
     # each of K additions rounds by at most half an ulp of a partial sum, |sum| <= |A| |B|.T
-    bound = K * 2.0**-24 * product(A.abs(), B.abs())
+    bound = K * 2.0**-24 * exact(A.abs(), B.abs())
     assert (np.abs(C.cpu().numpy() - expected) <= bound).all()
 
 
 def test_scalar_gemm_is_exact_on_integers(scalar: ModuleType, rng: np.random.Generator, device: str) -> None:
     A, B = (torch.from_numpy(rng.integers(-8, 9, (256, 64)).astype(np.float32)).to(device) for _ in range(2))
-    assert np.array_equal(scalar.scalar_gemm(A, B).cpu().numpy(), product(A, B))
+    assert np.array_equal(scalar.scalar_gemm(A, B).cpu().numpy(), exact(A, B))
 
 
 def test_scalar_gemm_puts_every_element_in_its_place(scalar: ModuleType, device: str) -> None:
@@ -127,7 +119,7 @@ def test_scalar_gemm_puts_every_element_in_its_place(scalar: ModuleType, device:
 def test_scalar_gemm_spreads_nan_and_inf_to_their_row_and_column_only(
     scalar: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = matrices(rng, device, (128, 8), (128, 8))
+    A, B = normal(rng, device, torch.float32, (128, 8), (128, 8))
     A[5, 2], B[77, 0] = float("nan"), float("inf")
     C = scalar.scalar_gemm(A, B).cpu()
     assert C[5].isnan().all()
@@ -139,20 +131,20 @@ def test_scalar_gemm_spreads_nan_and_inf_to_their_row_and_column_only(
 def test_scalar_gemm_writes_into_the_tensor_it_is_given_and_nowhere_else(
     scalar: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = matrices(rng, device, (128, 8), (128, 8))
+    A, B = normal(rng, device, torch.float32, (128, 8), (128, 8))
     memory = torch.full((3, 128, 128), 7.0, device=device)
     scalar.scalar_gemm(A, B, memory[1])
     assert (memory[0] == 7).all() and (memory[2] == 7).all()
-    assert np.abs(memory[1].cpu().numpy() - product(A, B)).max() < 1e-4
+    assert np.abs(memory[1].cpu().numpy() - exact(A, B)).max() < 1e-4
 
 
 def test_scalar_gemm_compiles_once_per_shape(scalar: ModuleType, rng: np.random.Generator, device: str) -> None:
-    A, B = matrices(rng, device, (128, 8), (256, 8))
+    A, B = normal(rng, device, torch.float32, (128, 8), (256, 8))
     scalar.scalar_gemm(A, B)
     before = dict(scalar._compiled)
     second = scalar.scalar_gemm(2 * A, B)
     assert scalar._compiled == before
-    assert np.abs(second.cpu().numpy() - 2 * product(A, B)).max() < 1e-4
+    assert np.abs(second.cpu().numpy() - 2 * exact(A, B)).max() < 1e-4
 
 
 GOOD = (128, 8)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from cutetut import notebooks
+from tests.products import exact, wide
 
 ROUNDED = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-10, torch.float8_e4m3fn: 2.0**-8}  # C, once
 
@@ -26,13 +27,13 @@ def agrees(
     M, N, K = shape
     rng = np.random.default_rng(sum(shape))
     A, B = (torch.from_numpy(rng.standard_normal((rows, K))).to(dtype) for rows in (M, N))
-    exact = A.double().numpy() @ B.double().numpy().T
+    expected = exact(A, B)
     C = torch.full((M, N), torch.nan, dtype=chapter.DTYPES[dtype], device=device)
     cfg = dataclasses.replace(chapter.Config(sms=4), **change)
     chapter.gemm(A.to(device), B.to(device), C, cfg)
-    error = np.abs(C.cpu().double().numpy() - exact)
+    error = np.abs(wide(C) - expected)
     slack = (2e-3 if dtype == torch.float8_e4m3fn else 1e-4) * K**0.5
-    assert (error <= slack + ROUNDED[dtype] * np.abs(exact)).all(), error.max()  # NaN fails
+    assert (error <= slack + ROUNDED[dtype] * np.abs(expected)).all(), error.max()  # NaN fails
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (129, 264, 72), (511, 520, 328), (256, 256, 64), (700, 16, 512)])
