@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from cutetut import bench, notebooks
+from tests.products import assert_product, exact, normal, wide
 
 NAME = "12_tma_pipeline"
 BF16, F16 = torch.bfloat16, torch.float16
-HALF_ULP = {BF16: 2.0**-8, F16: 2.0**-11}  # of the result, relative
 CONFIGURATIONS = [
     (64, 1, 1), (64, 8, 2), (128, 1, 2), (128, 2, 1), (128, 3, 2), (128, 6, 1), (192, 2, 1), (192, 5, 2),
     (256, 1, 2), (256, 2, 2), (256, 4, 2),
@@ -28,18 +28,7 @@ def chapter() -> ModuleType:
 
 
 def matrix(rng: np.random.Generator, rows: int, columns: int, device: str, dtype: torch.dtype = BF16) -> torch.Tensor:
-    return torch.from_numpy(rng.standard_normal((rows, columns)).astype(np.float32)).to(dtype).to(device)
-
-
-def wide(tensor: torch.Tensor) -> np.ndarray:
-    return np.asarray(tensor.cpu().double().numpy())
-
-
-def assert_product(C: torch.Tensor, A: torch.Tensor, B: torch.Tensor) -> None:
-    """C is A B^T up to float32 sums of K exact products and one rounding to C's dtype."""
-    exact, magnitude = wide(A) @ wide(B).T, np.abs(wide(A)) @ np.abs(wide(B)).T
-    bound = A.shape[1] * 2.0**-22 * magnitude + HALF_ULP[C.dtype] * np.abs(exact) * (1 + 2.0**-8) + 2.0**-24
-    assert (np.abs(wide(C) - exact) <= bound).all()
+    return normal(rng, device, dtype, (rows, columns))[0]
 
 
 # The copy -----------------------------------------------------------------------------------------------------
@@ -136,7 +125,7 @@ def test_gemm_clips_ragged_sizes_and_stays_inside(
 def test_gemm_is_exact_on_integers(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
     A, B = (torch.from_numpy(rng.integers(-2, 3, (128, 320)).astype(np.float32)).half().to(device) for _ in range(2))
     C = chapter.tma_gemm(A, B, bN=128, stages=2)
-    assert np.array_equal(wide(C), wide(A) @ wide(B).T)
+    assert np.array_equal(wide(C), exact(A, B))
 
 
 @pytest.mark.parametrize(("bN", "consumers"), [(64, 2), (128, 1), (128, 2), (192, 2), (256, 2)])
@@ -146,7 +135,7 @@ def test_gemm_puts_every_element_in_its_place(chapter: ModuleType, device: str, 
     A[:, 71], B[:, 71] = torch.arange(128), 2.0 ** (torch.arange(256) % 4)
     B[:, 70], A[:, 70] = torch.arange(256), 1.0
     C = chapter.tma_gemm(A.half().to(device), B.half().to(device), bN=bN, stages=2, consumers=consumers)
-    assert np.array_equal(wide(C), wide(A) @ wide(B).T)
+    assert np.array_equal(wide(C), exact(A, B))
 
 
 def test_gemm_spreads_nan_to_its_row_only(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
