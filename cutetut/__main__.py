@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
         "--tables", action="store_true", help="measure nothing: write README's table and the ladder from book/data"
     )
     emulate = commands.add_parser("emulate", help="run a CuTe DSL script written for a GPU without one")
-    emulate.add_argument("script", help="a Python file; .cuda(), streams and events work as on a GPU")
+    emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
     emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
     return top
 

@@ -98,9 +98,7 @@ def _run_cells(notebook: str) -> None:
     cells = [cell for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "code"]
     with tempfile.TemporaryDirectory(prefix="cutetut-ipython-") as folder:
         config = Config(HistoryManager={"enabled": False}, InteractiveShell={"colors": "nocolor"})
-        hook = sys.excepthook
         shell = InteractiveShell.instance(config=config, ipython_dir=folder)
-        sys.excepthook = hook
         shell.showtraceback = shell.showsyntaxerror = lambda *_, **__: None  # the error is raised and reported once
         try:
             with warnings.catch_warnings():
@@ -109,6 +107,7 @@ def _run_cells(notebook: str) -> None:
                     shell.run_cell(cell.source, store_history=True).raise_error()
         finally:
             InteractiveShell.clear_instance()
+            sys.excepthook = traceback.print_exception  # the interpreter's own cannot show the lines of cells
 
 
 def _report(error: BaseException) -> None:
@@ -116,12 +115,9 @@ def _report(error: BaseException) -> None:
     if not os.environ.get("CUTETUT_TRACEBACK"):
         error.__traceback__ = _scripts_own(error.__traceback__, isinstance(error, EmulatorError))
     try:
-        if sys.excepthook is not sys.__excepthook__:
-            sys.excepthook(type(error), error, error.__traceback__)
-            return
-    except Exception:  # what the script replaced it with fails
-        pass
-    traceback.print_exception(error)  # unlike the interpreter's own hook it finds the lines of a notebook's cells
+        sys.excepthook(type(error), error, error.__traceback__)
+    except Exception:  # the script replaced it with something that fails
+        traceback.print_exception(error)
 
 
 def _scripts_own(trace: types.TracebackType | None, without_dsl: bool) -> types.TracebackType | None:
