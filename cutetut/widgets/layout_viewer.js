@@ -5,6 +5,7 @@
 // puts common.js, tile.js and layout_text.js in front of this file: one module, no bundler.
 
 const TRAIL = 32; // steps of a walk that stay drawn
+const SETTLED = 5000; // milliseconds in which a page with widgets is put together
 const WALK = 20000; // milliseconds that a walk may take, as long as a step takes no less than 15
 
 class Viewer {
@@ -234,6 +235,20 @@ class Viewer {
     return true;
   }
 
+  /** Take up what the page's address names, if it names this viewer, and show it to the reader. */
+  followLink() {
+    if (this.restore()) this.comeIntoView();
+  }
+
+  /** Scroll here, and again while the page grows as it is put together, until the reader does something. */
+  comeIntoView() {
+    const growth = new ResizeObserver(() => this.root.scrollIntoView({ block: "center" }));
+    const stop = () => growth.disconnect();
+    growth.observe(document.body);
+    for (const act of ["wheel", "touchstart", "pointerdown", "keydown"]) window.addEventListener(act, stop, { once: true });
+    setTimeout(stop, SETTLED);
+  }
+
   // ---- pointer, keys, model
 
   key(event) {
@@ -257,18 +272,18 @@ class Viewer {
     };
     pointAt(this.tile, hover, (place) => this.choose(indexOf(this.layout, place)));
     this.canvas.addEventListener("keydown", (event) => this.key(event));
-    const address = () => this.restore() && this.root.scrollIntoView({ block: "center" });
-    window.addEventListener("hashchange", address);
+    const followLink = () => this.followLink();
+    window.addEventListener("hashchange", followLink);
     const changed = () => {
       if (!this.due) queueMicrotask(() => this.show()); // one redraw for both traits
       this.due = true;
     };
     const stops = [watchModel(this.model, ["text", "index"], changed), watchLook(this.wrap, () => this.redraw())];
-    address();
+    followLink();
     return () => {
       this.stop();
       stops.forEach((stop) => stop());
-      window.removeEventListener("hashchange", address);
+      window.removeEventListener("hashchange", followLink);
     };
   }
 }

@@ -15,7 +15,7 @@ from cutetut.plots import ACCENT, INK, LINE, MUTED, PAPER, Picture, _figure, _on
 Ints = npt.NDArray[np.int64]
 RAMP = np.asarray(mpl.colormaps["cividis"](np.linspace(0.0, 1.0, 64))[:, :3] * 255 + 0.5, dtype=np.uint8)
 
-TINTS = ("#00457c", "#c2591d", "#6a7f00", "#8f4fa3", "#8a8f98")  # of a descriptor's fields, as in descriptor_decoder.css
+TINTS = ("#3b82c4", "#d9722e", "#8a9a1b", "#a96fc0", "#8a8f98")  # of a descriptor's fields, as in the decoder's css
 
 
 def ramp() -> str:

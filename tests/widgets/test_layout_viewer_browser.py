@@ -335,6 +335,20 @@ def test_a_link_that_is_wrong_or_of_another_viewer_harms_nothing(
     assert view.trait("index") == 0
 
 
+def test_a_page_that_grows_later_still_shows_the_linked_viewer(chrome: Chrome, page: Path) -> None:
+    view = Viewed(chrome, page, fragment="#layout=(4,2):(2,1)")
+    top = "return document.querySelector('.cutetut-picker').getBoundingClientRect().top"
+    grow = """const tall = document.createElement('div'); tall.style = 'height: 3000px; overflow-anchor: none';
+        document.body.prepend(tall)"""
+    view.js(grow)
+    view.wait(lambda: 0 <= view.js(top) < 900)
+    view.keys(BOX, "1")  # the reader is at work: nothing moves the page any more
+    view.js("window.scrollTo(0, 0)")
+    view.js(grow)
+    view.js("return new Promise((done) => setTimeout(done, 300))")
+    assert view.js("return window.scrollY") == 0
+
+
 def test_there_is_no_link_inside_jupyterlab(chrome: Chrome, page: Path) -> None:
     view = Viewed(chrome, page)
     assert len(view.chrome.find_elements("css selector", ".tp-link")) == 1
