@@ -13,6 +13,7 @@ from .memory import HOST, index, threads_of
 from .operands import address_of
 from .pending import Operation
 from .ptx import Immediate
+from .ranges import Ranges, consecutive
 from .registry import Selection, Step, opcode, unsupported
 from .tma import check_global, cluster_ranks, combine
 
@@ -34,8 +35,8 @@ class BulkGroups:
         self.open.clear()
         self.committed.clear()
 
-    def add(self, operation: Operation) -> None:
-        self.open.setdefault(operation.thread, []).append(operation)
+    def add(self, thread: int, operation: Operation) -> None:
+        self.open.setdefault(thread, []).append(operation)
 
     def commit(self, thread: int) -> None:
         self.committed.setdefault(thread, []).append(self.open.pop(thread, []))
@@ -142,19 +143,19 @@ def _issue_copy(machine: Machine, inst: Instruction, thread: int, r: _Range, bar
     """Start a copy into shared memory, of this CTA, another one or several."""
     if not r.count:
         return
-    origin, reads = r.origin, ()
+    origin, reads = r.origin, tuple[Ranges, ...]()
     if from_global:
         check_global(machine, origin + np.arange(0, r.count, 16), 16, thread, False)
     else:
         origin = machine.shared.async_source(origin, r.count, thread)
-        reads = ((origin, origin + r.count),)  # type: ignore[assignment]
+        reads = (consecutive(origin, r.count),)
     for rank in cluster_ranks(machine, thread, r.mask):
         target = r.target if rank is None else machine.shared.in_cta(r.target, rank)
         signal = barrier if rank is None else machine.shared.in_cta(barrier, rank)
         host = machine.shared.claim(target, r.count, thread, inst.index)
         bar = machine.mbarriers.signalled(machine.shared.host_of(signal, thread, inst=inst.index), thread)
         run = _copy_runner(machine, host, origin, r.count, bar, int(machine.cta_of[thread]))
-        what, writes = f"the bulk copy of {r.count} bytes", ((host, host + r.count),)
+        what, writes = f"the bulk copy of {r.count} bytes", (consecutive(host, r.count),)
         machine.pending.issue(Operation(what, inst, thread, run, bar, writes, reads, nbytes=r.count))
 
 
@@ -199,8 +200,8 @@ def _issue_store(
         combine(reduction, element, index(r.target + lanes, unit), HOST[unit], captured[0])
 
     what = f"the bulk {'reduction' if reduction else 'store'} of {r.count} bytes"
-    operation = Operation(what, inst, thread, run, reads=((host, host + r.count),), read=read)
-    machine.bulk.add(operation)
+    operation = Operation(what, inst, thread, run, reads=(consecutive(host, r.count),), read=read)
+    machine.bulk.add(thread, operation)
     machine.pending.issue(operation)
 
 

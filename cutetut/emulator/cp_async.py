@@ -11,6 +11,7 @@ from .memory import HOST, check_alignment, index, threads_of
 from .operands import addresses
 from .pending import Operation
 from .ptx import Immediate, Operand, Register
+from .ranges import scattered
 from .registry import Selection, Step, opcode, unsupported
 
 if TYPE_CHECKING:
@@ -126,10 +127,10 @@ def decode_cp_async(inst: Instruction, machine: Machine) -> Step:
                 machine.memory.locate(end[some], 1, threads[some], False)
         hosts = machine.shared.claim_many(get_to(threads), nbytes, threads, inst.index)
         copies = Copies(machine, threads, hosts, origin, count, nbytes)
-        spans = tuple((int(h), int(h) + nbytes) for h in hosts)
         what = f"the cp.async of {nbytes} bytes per thread"
         everything = np.ones(len(threads), np.bool_)
-        copies.operation = Operation(what, inst, int(threads[0]), lambda: copies.arrive(everything), writes=spans)
+        copies.operation = Operation(what, inst, int(threads[0]), lambda: copies.arrive(everything),
+                                     writes=(scattered(hosts, nbytes),))  # fmt: skip
         machine.copies.under_way.append(copies)
         machine.pending.issue(copies.operation)
 

@@ -19,13 +19,14 @@ from .errors import EmulatorError, LaunchError
 if TYPE_CHECKING:
     from .mbarrier import Mbarrier
     from .ptx import Instruction
+    from .ranges import Ranges
 
 
 @dataclass(eq=False)
 class Operation:
     """One asynchronous operation; `run` has its effect on memory, registers and barriers.
 
-    `writes` and `reads` are host address ranges (start, end) of shared memory that it still needs.
+    `writes` and `reads` are what it still needs of shared memory.
     """
 
     what: str
@@ -33,8 +34,8 @@ class Operation:
     thread: int
     run: Callable[[], None]
     barrier: Mbarrier | None = None
-    writes: tuple[tuple[int, int], ...] = ()
-    reads: tuple[tuple[int, int], ...] = ()
+    writes: tuple[Ranges, ...] = ()
+    reads: tuple[Ranges, ...] = ()
     after: Operation | None = None  # must not complete before this one
     read: Callable[[], None] | None = None  # takes the source's bytes; `run` does it if nobody did
     nbytes: int = 0  # that its barrier will be told of
@@ -101,8 +102,4 @@ class Pending:
 
     def writing(self, host: int) -> Operation | None:
         """The operation that is about to write a host address."""
-        return next((op for op in self.operations if any(a <= host < b for a, b in op.writes)), None)
-
-    def reading(self, start: int, end: int) -> Operation | None:
-        """An operation that may still read any of a host address range."""
-        return next((op for op in self.operations if any(a < end and start < b for a, b in op.reads)), None)
+        return next((op for op in self.operations if any(r.meet(host, host + 1) for r in op.writes)), None)

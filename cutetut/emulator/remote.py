@@ -17,6 +17,7 @@ from .memory import HOST, index, threads_of
 from .operands import addresses, elements_of
 from .pending import Operation
 from .ptx import BYTES
+from .ranges import scattered
 from .reductions import DTYPES, update
 from .registry import Selection, Step, opcode, unsupported
 
@@ -71,7 +72,7 @@ class _Remote:
                 m.shared.mark_written_many(hosts[at], self.nbytes)
             m.mbarriers.complete_bytes(barrier, nbytes, int(m.cta_of[first]))
 
-        writes = tuple((int(h), int(h) + self.nbytes) for h in hosts[at]) if claimed else ()
+        writes = (scattered(hosts[at], self.nbytes),) if claimed else ()
         what = f"the {self.inst.parts[0]}.async of {self.nbytes} bytes per thread"
         m.pending.issue(Operation(what, self.inst, first, run, barrier, writes, nbytes=nbytes))
 

@@ -149,11 +149,8 @@ class SharedMemory:
     def _check_overwrite(self, low: int, high: int, host: np.ndarray, nbytes: int, sel: Selection) -> None:
         for op in self.machine.pending.operations:
             for kind, ranges in (("written by", op.writes), ("read by", op.reads)):
-                for start, end in ranges:
-                    if high <= start or end <= low:
-                        continue
-                    bad = (host < end) & (start < host + nbytes)
-                    if bad.any():
+                for part in ranges:
+                    if part.meet(low, high) and (bad := part.meeting(host, nbytes)).any():
                         raise self._in_flight(
                             f"a store to shared memory that is still being {kind}", op, threads_of(sel)[bad]
                         )
@@ -209,9 +206,9 @@ class SharedMemory:
         host = self.host_of(address, thread, nbytes, inst)
         one = np.array([thread])
         for op in self.machine.pending.operations:
-            if any(a < host + nbytes and host < b for a, b in op.writes):
+            if any(part.meet(host, host + nbytes) for part in op.writes):
                 raise self._in_flight("a copy into shared memory that is still being written by", op, one)
-            if any(a < host + nbytes and host < b for a, b in op.reads):
+            if any(part.meet(host, host + nbytes) for part in op.reads):
                 raise self._in_flight("a copy overwrites shared memory that is still being read by", op, one)
         start = host + self.shadow_offset
         HOST[1][start - 64 : start - 64 + nbytes] = IN_FLIGHT

@@ -16,9 +16,10 @@ import numpy as np
 
 from .errors import IllegalInstruction, Misaligned
 from .memory import HOST, index, read_bytes, threads_of
-from .operands import address_of, elements_of
+from .operands import address_of, addresses, elements_of
 from .pending import Operation
 from .ptx import Group, Operand
+from .ranges import consecutive
 from .reductions import DTYPES, OPERATIONS, update
 from .registry import Selection, Step, opcode, unsupported
 from .tensormap import SWIZZLE_BYTES, TensorMap, decode
@@ -48,12 +49,13 @@ class Box:
     """Where the pieces of one box lie; a piece is an element, or eight bytes where all of them move alike.
 
     `globally` holds host addresses and `shared` offsets from the box's shared address, both of shape (rows, pieces
-    of a row); `inside` says which pieces the tensor has, None: all.
+    of a row); `chunks` the offsets of its 16-byte chunks, sorted; `inside` says which pieces the tensor has, None: all.
     """
 
     unit: int
     globally: np.ndarray
     shared: np.ndarray
+    chunks: np.ndarray
     inside: np.ndarray | None
 
     def existing(self, positions: np.ndarray) -> np.ndarray:
@@ -73,13 +75,13 @@ def locate_box(tensor: TensorMap, coordinates: list[int], window: int, by_elemen
     starts, existing_rows = _rows(tensor, coordinates)
     columns = np.arange(pieces, dtype=np.int64) * unit
     globally = (tensor.address + first * tensor.nbytes + starts)[:, None] + columns
-    shared = _shared_offsets(len(starts), pieces, unit, tensor.row_pitch, tensor.swizzle, window % 1024)
+    shared, chunks = _in_shared(len(starts), pieces, unit, tensor.row_pitch, tensor.swizzle, window % 1024)
     if whole_rows and existing_rows.all():
-        return Box(unit, globally, shared, None)
+        return Box(unit, globally, shared, chunks, None)
     elements = first + np.arange(pieces)
     existing_columns = True if whole_rows else (elements >= 0) & (elements < size)
     inside = existing_rows[:, None] & np.broadcast_to(existing_columns, pieces)
-    return Box(unit, globally, shared, inside)
+    return Box(unit, globally, shared, chunks, inside)
 
 
 def _rows(tensor: TensorMap, coordinates: list[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -93,10 +95,13 @@ def _rows(tensor: TensorMap, coordinates: list[int]) -> tuple[np.ndarray, np.nda
 
 
 @lru_cache(maxsize=64)
-def _shared_offsets(rows: int, pieces: int, unit: int, pitch: int, swizzle: int, window: int) -> np.ndarray:
-    """Offset of every piece from the box's shared address, whose lowest ten bits are `window`."""
+def _in_shared(
+    rows: int, pieces: int, unit: int, pitch: int, swizzle: int, window: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Offset of every piece, and of every chunk, from the box's shared address, whose lowest ten bits are `window`."""
     linear = window + np.arange(rows, dtype=np.int64)[:, None] * pitch + np.arange(pieces, dtype=np.int64) * unit
-    return swizzled(linear, swizzle) - window
+    offsets = swizzled(linear, swizzle) - window
+    return offsets, np.unique(offsets >> 4) << 4
 
 
 class TensorOperand:
@@ -106,14 +111,25 @@ class TensorOperand:
         if not isinstance(operand, Group):
             raise unsupported(inst, "the tensor must be [map, {coordinates}]")
         self.machine = machine
-        self.address = address_of(inst, machine, operand.items[0])
+        self.address = addresses(inst, machine, operand.items[0])
         self.coordinates = [machine.source(item, np.int32) for item in elements_of(operand.items[1])]
         self.rank = int(next(p for p in inst.parts if p in ("1d", "2d", "3d", "4d", "5d"))[0])
+
+    def alike(self, threads: np.ndarray, shared: np.ndarray) -> list[np.ndarray]:
+        """Threads of one warp that name the same box at the same shared address, together.
+
+        CuTe DSL lets all lanes of a warp issue a store; to write the same bytes many times is to write them once.
+        """
+        if len(threads) == 1:
+            return [threads]
+        named = [self.machine.warp_of[threads], self.address(threads), shared, *(c[threads] for c in self.coordinates)]
+        _, group = np.unique(np.array(named), axis=1, return_inverse=True)
+        return [threads[group == g] for g in range(int(group.max()) + 1)]
 
     def at(self, thread: int) -> tuple[TensorMap, list[int]]:
         """The decoded map and the coordinates of one thread; raises Misaligned or IllegalInstruction."""
         one = np.array([thread])
-        address = self.address(thread)
+        address = int(self.address(one)[0])
         if address % 64:
             raise Misaligned(f"the tensor map lies at {address:#x}; it must be 64-byte aligned", threads=one)
         host = int(self.machine.generic.locate(np.array([address]), 64, one, False)[0])
@@ -223,7 +239,7 @@ def _issue_load(
     one = np.array([thread])
     if shared % 128:
         raise Misaligned(_TO.format("goes to", shared), threads=one, hint=_ALIGN)
-    by_element = tensor.nan_fill or tensor.element.startswith(("f32.ftz", "tf32"))
+    by_element = tensor.nan_fill or tensor.element in _CONVERTED
     box = locate_box(tensor, coordinates, shared, by_element)
     check_global(machine, box.existing(box.globally), box.unit, thread, False)
     for rank in cluster_ranks(machine, thread, mask):
@@ -234,7 +250,7 @@ def _issue_load(
         what = f"the TMA load of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
         run = _load_runner(machine, tensor, box, host, bar, int(machine.cta_of[thread]))
         machine.pending.issue(
-            Operation(what, inst, thread, run, bar, ((host, host + tensor.shared_bytes),), nbytes=tensor.box_bytes)
+            Operation(what, inst, thread, run, bar, (consecutive(host, tensor.shared_bytes),), nbytes=tensor.box_bytes)
         )
 
 
@@ -243,14 +259,12 @@ def _load_runner(
 ) -> Callable[[], None]:
     def run() -> None:
         memory = HOST[box.unit]
-        if box.inside is None:
-            values = memory[index(box.globally, box.unit)]
-        else:
-            values = np.full(box.shared.shape, _NAN[box.unit] if tensor.nan_fill else 0, memory.dtype)
-            values[box.inside] = memory[index(box.globally[box.inside], box.unit)]
-        if tensor.element.startswith(("f32.ftz", "tf32")):
-            values = _converted(values, tensor.element)
-        memory[index(box.shared + host, box.unit)] = values
+        values = _converted(memory[index(box.existing(box.globally), box.unit)], tensor.element)
+        if box.inside is not None:
+            filled = np.full(box.shared.shape, _NAN[box.unit] if tensor.nan_fill else 0, memory.dtype)
+            filled[box.inside] = values
+            values = filled
+        memory[index(box.shared.ravel() + host, box.unit)] = values.ravel()
         machine.shared.mark_written(host, tensor.shared_bytes)
         machine.mbarriers.complete_bytes(bar, tensor.box_bytes, cta)
 
@@ -262,8 +276,13 @@ _NAN = {  # every 16 bits are 0x7FF7, in every type that has NaN fill (seen on a
 }  # fmt: skip
 
 
+_CONVERTED = ("f32.ftz", "tf32", "tf32.ftz")
+
+
 def _converted(bits: np.ndarray, element: str) -> np.ndarray:
-    """float32 bits as a load of this type delivers them: .ftz flushes subnormals, tf32 rounds to nearest even."""
+    """Elements as a load of this type delivers them: .ftz flushes float32 subnormals, tf32 rounds to nearest even."""
+    if element not in _CONVERTED:
+        return bits
     if element.endswith(".ftz"):
         bits = np.where(bits & 0x7F800000 == 0, bits & 0x80000000, bits).astype(np.uint32)
     if element.startswith("tf32"):
@@ -294,13 +313,19 @@ def cluster_ranks(machine: Machine, thread: int, mask: int | None) -> list[int |
 
 
 def _decode_store(inst: Instruction, machine: Machine, reduction: str | None) -> Step:
-    shared = address_of(inst, machine, inst.operands[1])
+    shared = addresses(inst, machine, inst.operands[1])
     tensor = TensorOperand(inst, machine, inst.operands[0])
 
     def step(sel: Selection) -> None:
-        for thread in threads_of(sel).tolist():
-            which, coordinates = tensor.at(thread)
-            _issue_store(machine, inst, thread, which, coordinates, shared(thread), reduction)
+        threads = threads_of(sel)
+        groups = [threads[i : i + 1] for i in range(len(threads))] if reduction else tensor.alike(threads, shared(sel))
+        for group in groups:
+            first = int(group[0])
+            which, coordinates = tensor.at(first)
+            address = int(shared(group[:1])[0])
+            operation = _issue_store(machine, inst, first, which, coordinates, address, reduction)
+            for thread in group.tolist():
+                machine.bulk.add(thread, operation)
 
     return step
 
@@ -308,13 +333,13 @@ def _decode_store(inst: Instruction, machine: Machine, reduction: str | None) ->
 def _issue_store(
     machine: Machine, inst: Instruction, thread: int, tensor: TensorMap, coordinates: list[int], shared: int,
     reduction: str | None,
-) -> None:  # fmt: skip
+) -> Operation:  # fmt: skip
     one = np.array([thread])
     if shared % 128:
         raise Misaligned(_TO.format("comes from", shared), threads=one, hint=_ALIGN)
     host = machine.shared.host_of(shared, thread, tensor.shared_bytes, inst.index)
     box = locate_box(tensor, coordinates, shared, reduction is not None)
-    machine.shared.check_async_read(np.unique(box.shared + host >> 4) << 4, thread, "the TMA store reads", 32)
+    machine.shared.check_async_read(box.chunks + host, thread, "the TMA store reads", 32)
     target = box.existing(box.globally)
     check_global(machine, target, box.unit, thread, True)
     source = index(box.existing(box.shared) + host, box.unit)
@@ -331,9 +356,9 @@ def _issue_store(
         combine(reduction, tensor.element, index(target, box.unit), unit, captured[0])
 
     what = f"the TMA store of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
-    operation = Operation(what, inst, thread, run, reads=((host, host + tensor.shared_bytes),), read=read)
-    machine.bulk.add(operation)
+    operation = Operation(what, inst, thread, run, reads=(consecutive(host, tensor.shared_bytes),), read=read)
     machine.pending.issue(operation)
+    return operation
 
 
 def combine(reduction: str | None, element: str, where: np.ndarray, unit: np.ndarray, values: np.ndarray) -> None:

@@ -279,8 +279,8 @@ def _touches(machine: Machine, op: Operation, cta: int) -> tuple[str, int] | Non
     if op.barrier is None and op.read is None:
         return None
     for kind, ranges in (("written by", op.writes), ("read by", op.reads)):
-        for start, _ in ranges:
-            owner, offset = machine.shared.where(start)
+        for part in ranges:
+            owner, offset = machine.shared.where(part.first)
             if owner == cta:
                 return kind, offset
     return None

@@ -8,17 +8,19 @@ core computes every address itself.  Results exist after wgmma.wait_group, not b
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .errors import IllegalInstruction, InFlight, MissingFence
+from .floats import UINT
 from .memory import HOST, SHARED_BASE, index, threads_of
 from .numeric import NBYTES, add_rounded, to_float64
 from .pending import Operation
 from .ptx import Immediate, Operand, Register, Vector
+from .ranges import Ranges, joined
 from .registry import Selection, Step, opcode, unsupported
 from .tma import swizzled
 
@@ -152,7 +154,7 @@ class Wgmma:
 
     def check_fenced(self, held: np.ndarray, threads: np.ndarray) -> None:
         """A WGMMA starts: its registers have not been written since the last wgmma.fence."""
-        touched = self.touched[held[:, None], threads]
+        touched = self.touched[held, threads[0] : threads[0] + WARPGROUP]
         if not touched.any():
             return
         writer = int(touched[touched != 0][0])
@@ -296,13 +298,13 @@ def decode_mma(inst: Instruction, machine: Machine) -> Step:
         machine.wgmma.check_fenced(held, threads)
         operands = [_shared_operand(machine, inst, int(row[first[0]]), shape, i + a_in_registers, transpose, first)
                     for i, row in enumerate(descriptors)]  # fmt: skip
-        reads = tuple(span for operand in operands for span in operand.spans)
-        keep = bool(keep_d(first)[0])
+        reads = tuple(operand.ranges for operand in operands)
+        keep, group = bool(keep_d(first)[0]), slice(int(first[0]), int(first[0]) + WARPGROUP)
 
         def run() -> None:
-            left = _a_from_registers(machine, a_registers, threads, shape) if a_in_registers else operands[0].read()
+            left = _a_from_registers(machine, a_registers, group, shape) if a_in_registers else operands[0].read()
             product = multiply(left * negate_a, operands[-1].read() * negate_b)
-            _accumulate(machine, registers, threads, shape, product, keep)
+            _accumulate(machine, registers, group, shape, product, keep)
             machine.wgmma.finished(operation)
 
         operation = Operation(f"the WGMMA m64n{shape.n}k{shape.k}", inst, int(first[0]), run, reads=reads)
@@ -345,16 +347,41 @@ def _vector_rows(inst: Instruction, machine: Machine, operand: Operand) -> np.nd
 
 
 @dataclass(frozen=True)
-class _SharedOperand:
-    """Host addresses of the elements of A (64 x K) or B (N x K)."""
+class _Geometry:
+    """Where an operand lies, in bytes from the 1 KiB boundary below its start: where that is makes no difference."""
 
-    host: np.ndarray
+    elements: np.ndarray  # (rows, k)
+    chunks: np.ndarray  # the 16-byte chunks it takes, sorted
+    starts: np.ndarray  # and the ranges that these make up
+    ends: np.ndarray
+
+
+@lru_cache(maxsize=256)
+def _geometry(rows: int, k: int, nbytes: int, mn_major: bool, descriptor: Descriptor) -> _Geometry:
+    offsets = operand_offsets(
+        rows, k, nbytes, mn_major, descriptor.swizzle, descriptor.leading, descriptor.stride
+    )
+    shift = descriptor.base_offset << 7
+    elements = swizzled(descriptor.start + offsets - shift, TMA_CODE[descriptor.swizzle]) + shift
+    chunks = np.unique(elements >> 4) << 4
+    return _Geometry(elements, chunks, *joined(chunks, 16))
+
+
+@dataclass(frozen=True)
+class _SharedOperand:
+    """The elements of A (64 x K) or B (N x K) in host memory: offsets from a multiple of 1 KiB."""
+
+    base: int
+    geometry: _Geometry
     format: str
-    spans: tuple[tuple[int, int], ...]
+
+    @property
+    def ranges(self) -> Ranges:
+        return Ranges(self.base, self.geometry.starts, self.geometry.ends)
 
     def read(self) -> np.ndarray:
         nbytes = NBYTES[self.format]
-        raw = HOST[nbytes][index(self.host, nbytes)]
+        raw = HOST[nbytes][index(self.geometry.elements + self.base, nbytes)]
         return to_float64(raw, self.format)
 
 
@@ -364,46 +391,32 @@ def _shared_operand(
 ) -> _SharedOperand:  # fmt: skip
     """Where the operand lies; checks that it is there and visible to the async proxy."""
     descriptor = Descriptor.decode(bits)
-    kind = (shape.a, shape.b)[which]
-    nbytes = NBYTES[kind]
-    rows = (64, shape.n)[which]
-    offsets = operand_offsets(
-        rows, shape.k, nbytes, bool(transpose[which]), descriptor.swizzle, descriptor.leading, descriptor.stride
+    boundary = descriptor.start & ~0x3FF
+    kind, rows, name = (shape.a, shape.b)[which], (64, shape.n)[which], "AB"[which]
+    geometry = _geometry(
+        rows, shape.k, NBYTES[kind], bool(transpose[which]), replace(descriptor, start=descriptor.start & 0x3FF)
     )
-    window = (descriptor.start + offsets) & 0x3FFFF
-    mode = TMA_CODE[descriptor.swizzle]
-    address = swizzled(window - (descriptor.base_offset << 7), mode) + (descriptor.base_offset << 7)
-    if int(address.max()) + nbytes > SHARED_BASE + machine.shared.nbytes or int(address.min()) < SHARED_BASE:
+    low, high = boundary + int(geometry.starts[0]), boundary + int(geometry.ends[-1])
+    if high > SHARED_BASE + machine.shared.nbytes or low < SHARED_BASE:
         raise IllegalInstruction(
-            f"operand {'AB'[which]} reaches from shared offset {int(address.min()) - SHARED_BASE} to "
-            f"{int(address.max()) + nbytes - SHARED_BASE}; the CTA has {machine.shared.nbytes} bytes",
+            f"operand {name} reaches from shared offset {low - SHARED_BASE} to {high - SHARED_BASE}; the CTA has "
+            f"{machine.shared.nbytes} bytes",
             threads=first, hint="the descriptor's strides and the shared-memory layout it was made from",
         )  # fmt: skip
-    host = address + int(machine.shared.base[first[0]])
-    chunks = np.unique(host >> 4) << 4
-    name = "AB"[which]
-    at = machine.shared.check_async_read(chunks, int(first[0]), f"operand {name} of the WGMMA reads", WARPGROUP)
-    machine.shared.visible.check_swizzle(at, mode, inst, int(first[0]), name)
-    return _SharedOperand(host, kind, _spans(chunks))
+    base = boundary + int(machine.shared.base[first[0]])
+    at = machine.shared.check_async_read(
+        geometry.chunks + base, int(first[0]), f"operand {name} of the WGMMA reads", WARPGROUP
+    )
+    machine.shared.visible.check_swizzle(at, TMA_CODE[descriptor.swizzle], inst, int(first[0]), name)
+    return _SharedOperand(base, geometry, kind)
 
 
-def _spans(chunks: np.ndarray) -> tuple[tuple[int, int], ...]:
-    """Sorted 16-byte chunks as (start, end) ranges."""
-    cuts = np.flatnonzero(np.diff(chunks) != 16)
-    starts = chunks[np.concatenate(([0], cuts + 1))]
-    ends = chunks[np.concatenate((cuts, [len(chunks) - 1]))] + 16
-    return tuple(zip(starts.tolist(), ends.tolist(), strict=True))
-
-
-def _a_from_registers(machine: Machine, rows: np.ndarray, threads: np.ndarray, shape: Shape) -> np.ndarray:
+def _a_from_registers(machine: Machine, rows: np.ndarray, threads: slice, shape: Shape) -> np.ndarray:
     nbytes = NBYTES[shape.a]
-    raw = machine.bank[rows[:, None], threads]  # (registers, threads) of 32 bits
-    per_register = 4 // nbytes
-    unit = {1: np.uint8, 2: np.uint16, 4: np.uint32}[nbytes]
-    elements = np.ascontiguousarray(raw.T).view(unit).T  # (elements, threads), low part first
-    row, col = a_register_map(shape.k, per_register)
+    raw = machine.bank[rows, threads]  # (registers, threads) of 32 bits
+    elements: np.ndarray = np.ascontiguousarray(raw.T).view(UINT[nbytes]).T  # (elements, threads), low part first
     matrix = np.zeros((64, shape.k))
-    matrix[row, col] = to_float64(elements, shape.a)
+    matrix[a_register_map(shape.k, 4 // nbytes)] = to_float64(elements, shape.a)
     return matrix
 
 
@@ -413,13 +426,14 @@ def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _accumulate(
-    machine: Machine, rows: np.ndarray, threads: np.ndarray, shape: Shape, product: np.ndarray, keep: bool
+    machine: Machine, rows: np.ndarray, threads: slice, shape: Shape, product: np.ndarray, keep: bool
 ) -> None:
     """D = product + D, rounded once to D's type; the hardware leaves order and rounding open (section 9.7.15.5)."""
-    row, col = accumulator_map(shape.n)
     values: type = {"f32": np.float32, "f16": np.float16, "s32": np.int32}[shape.d]
-    raw = machine.bank[rows[:, None], threads]  # (registers, threads)
     packed = shape.d == "f16"  # two values to a register, the even one in its low half
-    old = (np.ascontiguousarray(raw.T).view(values).T if packed else raw.view(values)) if keep else np.zeros(1, values)
-    bits = add_rounded(product[row, col], old, shape.d, shape.saturate)
-    machine.bank[rows[:, None], threads] = np.ascontiguousarray(bits.T).view(np.uint32).T if packed else bits
+    old: np.ndarray = np.zeros(1, values)
+    if keep:
+        raw = machine.bank[rows, threads]  # (registers, threads)
+        old = np.ascontiguousarray(raw.T).view(values).T if packed else raw.view(values)
+    bits = add_rounded(product[accumulator_map(shape.n)], old, shape.d, shape.saturate)
+    machine.bank[rows, threads] = np.ascontiguousarray(bits.T).view(np.uint32).T if packed else bits
