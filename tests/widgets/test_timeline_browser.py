@@ -25,7 +25,8 @@ pytestmark = pytest.mark.browser
 KINDS = ["waits", "loads", "multiplies", "stores"]
 COLORS = dict(zip(KINDS[1:], (color for color, _ in plots.KIND_COLORS), strict=False))
 ROWS = ["producer", "consumer 1", "consumer 2"]
-TOP, LANE, GAP, LABEL = 3, 24, 10, 96  # CSS pixels: where timeline_chart.js puts the bars
+TOP, LANE, GAP = 3, 24, 10  # CSS pixels: where timeline_chart.js puts the bars
+LABEL, ABOVE = 96, 17  # room for a row's name: at the left, or above it where the page is narrow
 
 
 class Timed(View):
@@ -35,6 +36,7 @@ class Timed(View):
         options = {"spans": pipelines.recordings(), "kinds": KINDS, "title": "One CTA", **options}
         self.widget = Timeline(**options)
         self.run = self.widget.run
+        self.left, self.above = LABEL, 0
         super().__init__(chrome, page, self.widget)
         self.wait(lambda: self.js("return document.querySelector('.tp-readout').textContent !== ''"))
 
@@ -69,13 +71,14 @@ class Timed(View):
     def across(self, times: list[float]) -> list[float]:
         width = self.js("return document.querySelector('canvas').getBoundingClientRect().width")
         start, end = self.window
-        return [LABEL + (width - LABEL) * (time - start) / (end - start) for time in times]
+        return [self.left + (width - self.left) * (time - start) / (end - start) for time in times]
 
     def y(self, index: int) -> float:
         """CSS pixels of a bar's middle from the canvas's top."""
         above = ROWS[: ROWS.index(self.spans[index].row)]
         lanes = [1 + max(self.lane(i) for i, s in enumerate(self.spans) if s.row == row) for row in above]
-        return TOP + sum(lanes) * LANE + len(above) * GAP + self.lane(index) * LANE + LANE / 2 - 2
+        names = (1 + len(above)) * self.above
+        return TOP + names + sum(lanes) * LANE + len(above) * GAP + self.lane(index) * LANE + LANE / 2 - 2
 
     def on_screen(self, x: float, y: float) -> tuple[int, int]:
         left, top = self.js(
@@ -504,6 +507,17 @@ def test_a_phone_shows_everything_without_sideways_scrolling(chrome: Chrome, pag
             .filter((n) => getComputedStyle(n).opacity !== '0' && n.getBoundingClientRect().height < 30)
             .map((n) => n.outerHTML.slice(0, 80))""")
         assert small == []
+
+
+def test_on_a_phone_a_tap_picks_the_bar_below_its_rows_name(chrome: Chrome, page: Path) -> None:
+    with phone(chrome):
+        view = Timed(chrome, page, window=(4000, 8000))
+        view.left, view.above = 0, ABOVE
+        for row, kind, tile in (("producer", "loads", 11), ("consumer 2", "multiplies", 8)):
+            index = view.index(row, kind, tile)
+            view.point(index, click=True, kind="touch")
+            view.wait(lambda index=index: view.trait("selected") == index)
+            view.wait(lambda tile=tile: view.marked() == listed(view.spans, tile))
 
 
 def test_a_redraw_is_far_under_a_frame(chrome: Chrome, page: Path) -> None:
