@@ -61,11 +61,12 @@ class Barriers:
         ctas = machine.cta_of[threads]
         for cta, number, expected in sorted(set(zip(ctas.tolist(), ids.tolist(), count.tolist(), strict=True))):
             mine = threads[(ctas == cta) & (ids == number) & (count == expected)]
-            parts = [mine]
-            if expected != ALL_THREADS:  # each warp on its own: one may complete a phase and the next begin another
-                parts = np.split(mine, np.flatnonzero(np.diff(machine.warp_of[mine])) + 1)
-            for part in parts:
-                self._arrive_cta(cta, number, expected, part, inst, wait, on_release)
+            parts = np.split(mine, np.flatnonzero(np.diff(machine.warp_of[mine])) + 1)
+            if expected == ALL_THREADS:
+                self._arrive_cta(cta, number, expected, mine, len(parts), inst, wait, on_release)
+                continue
+            for part in parts:  # each warp on its own: one may complete a phase and the next begin another
+                self._arrive_cta(cta, number, expected, part, 1, inst, wait, on_release)
 
     def _arrive_cta(
         self,
@@ -73,6 +74,7 @@ class Barriers:
         number: int,
         expected: int,
         mine: np.ndarray,
+        warps: int,
         inst: Instruction,
         wait: bool,
         on_release: Step | None,
@@ -95,7 +97,7 @@ class Barriers:
             before, threads = (barrier.waiting + barrier.passing)[0]
             self.scheduler.note(error, before, int(threads[0]), "the pending phase was begun here")
             raise error
-        barrier.arrived += 32 * len(np.unique(self.machine.warp_of[mine]))
+        barrier.arrived += 32 * warps
         barrier.on_release = on_release or barrier.on_release
         (barrier.waiting if wait else barrier.passing).append((inst, mine))
         self._complete(cta, number)

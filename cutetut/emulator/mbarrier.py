@@ -304,6 +304,8 @@ class _Barriers:
     def each(self, sel: Selection) -> list[tuple[Mbarrier, np.ndarray]]:
         """(barrier, positions in the selection) of every distinct barrier."""
         hosts, threads = self.hosts(sel), threads_of(sel)
+        if (hosts == hosts[0]).all():  # the usual case
+            return [(self.machine.mbarriers.at(int(hosts[0]), threads), np.arange(len(threads)))]
         found = []
         for host in np.unique(hosts).tolist():
             at = np.flatnonzero(hosts == host)

@@ -30,7 +30,8 @@ from .source import text as source_text
 
 READY, WAITING, PARKED, DONE = range(4)
 DEFAULT_BUDGET = 20_000_000
-PATIENCE = 32  # after so many turns of its warp a lane is next, so that spinning lanes cannot starve others
+PATIENCE = 32  # every so many turns of a warp its longest waiting lane is next: spinning lanes cannot starve others
+NOWHERE, NEVER = np.iinfo(np.int32).max, np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ def _budget(budget: int | None) -> int:
         raise LaunchError(f"CUTETUT_BUDGET={text!r} is not a number of steps") from None
 
 
+WARPGROUP = 128  # threads
 TIME_OUTS = 3  # times that every sleeper may wake in vain, with no event in between, before it is a deadlock
 IDLE_TURNS = 2048  # turns that spinning threads may take before an operation under way completes regardless
 
@@ -229,40 +231,35 @@ class Scheduler:
             )
 
     def _pick(self) -> tuple[int, Selection] | None:
-        ready = self.status == READY
-        if not ready.any():
+        at = np.where(self.status == READY, self.pc, NOWHERE)  # where each ready thread stands
+        lowest = at.reshape(self.warps, 32).min(axis=1)
+        warp = int(np.where(lowest != NOWHERE, self.last_run, NEVER).argmin())
+        number = int(lowest[warp])
+        if number == NOWHERE:
             self._wake_somebody()
             return None
         self.turn += 1
         if self.turn - self.last_idle > IDLE_TURNS and self.machine.mbarriers.somebody_sleeps():
             self.last_idle = self.turn  # some threads spin while others sleep: copies must still arrive
             self.machine.pending.complete_oldest()
-        pc = np.where(ready, self.pc, np.iinfo(np.int32).max).reshape(self.warps, 32).min(axis=1)
-        waiting_longest = np.where(pc < np.iinfo(np.int32).max, self.last_run, np.iinfo(np.int64).max)
-        warp = int(waiting_longest.argmin())
-        number = int(pc[warp])
-        starved = self._starved_block(warp, ready)
-        if starved is not None:
-            number = starved
-            chosen = ready & (self.pc == number) & (self.machine.warp_of == warp)
-        else:
-            chosen = ready & (self.pc == number) & np.repeat(pc == number, 32)
-        threads = np.flatnonzero(chosen)
-        warps = self.machine.warp_of[threads]
+        warps = lowest == number
+        starved = self._starved_block(warp, at) if self.warp_turns[warp] % PATIENCE == 0 else number
+        if starved != number:
+            number, warps = starved, np.arange(self.warps) == warp
+        threads = np.flatnonzero((at.reshape(self.warps, 32) == number) & warps[:, None])
         self.last_run[warps] = self.turn
-        self.warp_turns[warps] += 1  # once per warp: an indexed += does not accumulate
-        self.lane_turn[threads] = self.warp_turns[warps]
+        self.warp_turns[warps] += 1
+        self.lane_turn[threads] = self.warp_turns[self.machine.warp_of[threads]]
         if len(threads) == self.live:
             self.common = number
             return number, self.everyone
         return number, _compact(threads)
 
-    def _starved_block(self, warp: int, ready: np.ndarray) -> int | None:
-        """The block of the ready lane that has waited longest, if that is too long."""
+    def _starved_block(self, warp: int, at: np.ndarray) -> int:
+        """The block of the ready lane of a warp that has waited longest."""
         lanes = slice(32 * warp, 32 * warp + 32)
-        waited = np.where(ready[lanes], self.warp_turns[warp] - self.lane_turn[lanes], -1)
-        lane = int(waited.argmax())
-        return int(self.pc[32 * warp + lane]) if waited[lane] > PATIENCE else None
+        waited = np.where(at[lanes] != NOWHERE, self.warp_turns[warp] - self.lane_turn[lanes], -1)
+        return int(at[lanes][waited.argmax()])
 
     def _wake_somebody(self) -> None:
         """Nobody is ready: an operation under way completes, or try_wait gives up, or it is a deadlock."""
@@ -288,6 +285,8 @@ class Scheduler:
     def _meet(self, block: Block, sel: Selection) -> Selection | None:
         """Let a warp-wide instruction run only for warps whose member lanes have all arrived."""
         assert block.joins is not None
+        if self._whole(sel, WARPGROUP if block.joins_warpgroup else 32):
+            return sel
         here = np.zeros(self.machine.T, np.bool_)
         here[sel] = True
         self._spread(sel)
@@ -311,6 +310,12 @@ class Scheduler:
         if not complete.any():
             return None
         return _compact(threads[complete])
+
+    def _whole(self, sel: Selection, size: int) -> bool:
+        """Whether a selection is whole warps, or warpgroups: then nobody is missing."""
+        if not isinstance(sel, slice) or (sel.start | sel.stop) & 31:
+            return False
+        return size == 32 or not (sel.start | sel.stop | self.machine.warps_per_cta * 32) & (size - 1)
 
     def _whole_warpgroups(
         self, threads: np.ndarray, complete: np.ndarray, present: np.ndarray, alive: np.ndarray
