@@ -38,6 +38,7 @@ const bankOf = (offset) => Math.floor(offset / WORD) % BANKS;
 /** Why B, M and S are no swizzle of offsets in the tile; null if they are one. */
 function wrongWith([b, m, s]) {
   if (![b, m, s].every((n) => Number.isInteger(n) && n >= 0)) return "B, M and S are whole numbers from 0 on";
+  if (m < 4) return `M is ${m}: at least 4 bits stay as they are, so that ${PIECE} bytes stay together`;
   if (s < b) return `S is ${s}, less than B, ${b}: the bits that are read would be bits that are changed`;
   if (m + s + b > BITS) return `M + S + B is ${m + s + b}: the offsets here have ${BITS} bits`;
   return null;
@@ -146,7 +147,7 @@ class Side {
     this.labels();
   }
 
-  /** The number of its group of 4 banks in each piece that lies in one group. */
+  /** In each piece, the number of the group of 4 banks that it lies in. */
   labels() {
     const { tile, map, asked } = this;
     const words = PIECE / WORD;
@@ -155,8 +156,6 @@ class Side {
       tile.letters(size);
       const mine = new Set(asked.map((word) => word - (word % words)));
       for (let first = 0; first < map.owner.length; first += words) {
-        if (range(words, (i) => this.bank(first + i) - this.bank(first)).some((step, i) => step !== i)) continue;
-        if (this.bank(first) % words) continue;
         const covered = asked.includes(first);
         const ink = covered ? (this.waits(first) ? tile.theme["on-accent"] : inkOn(map.rgb(first))) : tile.theme.fg;
         if (!mine.has(first) || covered) tile.write(first, [String(this.bank(first) / words)], ink, words);

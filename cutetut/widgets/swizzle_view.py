@@ -24,7 +24,7 @@ class SwizzleView(Picker):
 
     The tile has rows of 16 to 128 bytes, of which a cell is one 4-byte word, in the colour of its bank. The swizzle
     applies to byte offsets from the start of the tile, which lies at a multiple of 4096 bytes: bits M+S to M+S+B-1 are
-    exclusive-ored onto bits M to M+B-1.
+    exclusive-ored onto bits M to M+B-1. CuTe's S<3,3,3> of 16-bit elements is S<3,4,3> of bytes.
 
     Args:
         swizzle: (B, M, S). The layout atoms of WGMMA have (B, 4, 3): B = 3 for SW128, 2 for SW64, 1 for SW32, 0 for
@@ -39,8 +39,8 @@ class SwizzleView(Picker):
     row has no such word, the word wraps around.
 
     Raises:
-        traitlets.TraitError: a swizzle with S < B or that reaches beyond 12 bits, another row or access, or a word
-            outside the tile.
+        traitlets.TraitError: a swizzle with M < 4, with S < B, or that reaches beyond 12 bits; another row or access;
+            or a word outside the tile.
     """
 
     _esm = source("common.js", "tile.js", "swizzle_view.js")
@@ -75,6 +75,8 @@ class SwizzleView(Picker):
         b, m, s = proposal.value
         if min(b, m, s) < 0:
             raise traitlets.TraitError(f"swizzle {proposal.value}: B, M and S are whole numbers from 0 on")
+        if m < 4:
+            raise traitlets.TraitError(f"M is {m}: at least 4 bits stay as they are, so that 16 bytes stay together")
         if s < b:
             raise traitlets.TraitError(
                 f"S is {s}, less than B, {b}: the bits that are read would be bits that are changed"

@@ -18,10 +18,10 @@ Swizzle = tuple[int, int, int]
 
 
 def random_swizzle(rng: random.Random) -> Swizzle:
-    """A swizzle that does something to offsets below 4096."""
-    b = rng.randint(1, 5)
-    s = rng.randint(b, 11 - b)
-    return b, rng.randint(0, 12 - b - s), s
+    """A swizzle that does something to offsets below 4096 and keeps 16 bytes together."""
+    b = rng.randint(1, 4)
+    s = rng.randint(b, 8 - b)
+    return b, rng.randint(4, 12 - b - s), s
 
 
 @cache

@@ -48,6 +48,7 @@ def test_the_layout_atoms_read_core_matrices_without_conflicts() -> None:
     [
         ({"swizzle": (3, 4, 2)}, "S is 2, less than B, 3"),
         ({"swizzle": (-1, 4, 3)}, "B, M and S are whole numbers from 0 on"),
+        ({"swizzle": (3, 3, 3)}, "M is 3: at least 4 bits stay as they are, so that 16 bytes stay together"),
         ({"swizzle": (3, 7, 3)}, r"M \+ S \+ B is 13: the offsets here have 12 bits"),
         ({"swizzle": (3, 4)}, "swizzle"),
         ({"row_bytes": 48}, "row_bytes"),
