@@ -23,6 +23,7 @@ pytestmark = pytest.mark.browser
 
 PICKER_PAGE = "notebooks/05_partition_c.html"
 PICKER = ".cutetut-picker"
+VIEW = '<script type="application/vnd.jupyter.widget-view+json">'  # one for each widget that a page shows
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +118,40 @@ def test_picker_without_kernel_or_network(chrome: Chrome, address: str) -> None:
     assert picked(picker) == clicked + 16
 
     assert_clean(chrome, address)
+
+
+def test_every_picker_of_every_page_is_drawn_and_answers_the_keyboard(chrome: Chrome, book: Path) -> None:
+    """Whatever pickers the chapters hold: each page draws all of them, and a key changes what each one says."""
+    from selenium.webdriver import Keys
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    drawn = """const pickers = [...document.querySelectorAll(arguments[0])];
+        return pickers.length === arguments[1] && pickers.every((picker) =>
+            [...picker.querySelectorAll('canvas')].every((canvas) => canvas.width > 60 && canvas.style.width))"""
+    says = """return arguments[0].innerText + [...arguments[0].querySelectorAll('input')].map((n) => n.value).join()"""
+    pages = {page: page.read_text().count(VIEW) for page in sorted((book / "notebooks").glob("*.html"))}
+    assert any(pages.values())
+    for page, count in pages.items():
+        if not count:
+            continue
+        open_page(chrome, page.as_uri())
+        WebDriverWait(chrome, 30).until(
+            lambda c, count=count: c.execute_script(drawn, PICKER, count), f"{page.name}: not all {count} are drawn"
+        )
+        for picker in chrome.find_elements("css selector", PICKER):
+            before = chrome.execute_script(says, picker)
+            canvases = picker.find_elements("css selector", "canvas")
+            if canvases:
+                canvases[0].send_keys(Keys.ARROW_RIGHT)
+            else:
+                box = picker.find_element("css selector", "input[type=text]")
+                box.send_keys(Keys.CONTROL, "a")
+                box.send_keys("1234")
+            WebDriverWait(chrome, 20).until(
+                lambda c, picker=picker, before=before: c.execute_script(says, picker) != before,
+                f"{page.name}: {picker.get_attribute('aria-label')} ignores the keyboard",
+            )
+        assert_clean(chrome, book.as_uri())
 
 
 def test_picture_stands_in_without_javascript(book: Path) -> None:
