@@ -287,6 +287,60 @@ def test_modules_gradients_and_default_devices(cuda: None) -> None:
     assert not torch.zeros(2).is_cuda
 
 
+class Doubled(torch.autograd.Function):
+    """y = 2 x, which notes what its gradient is given and what it makes."""
+
+    seen: list[torch.Tensor] = []
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        made = torch.full_like(gradient, 2)
+        Doubled.seen += [gradient, made, torch.zeros(1, device=gradient.device)]
+        return gradient * made
+
+
+@pytest.mark.parametrize("how", ["backward", "grad", "function"])
+def test_gradients_are_computed_on_the_device(cuda: None, how: str) -> None:
+    x = torch.ones(4, device="cuda", requires_grad=True)
+    y = Doubled.apply(x).exp().sum()
+    Doubled.seen.clear()
+    if how == "grad":
+        (gradient,) = torch.autograd.grad(y, x)
+    else:
+        y.backward() if how == "backward" else torch.autograd.backward([y])
+        gradient = x.grad
+    assert len(Doubled.seen) == 3 and all(tensor.is_cuda for tensor in Doubled.seen)
+    assert gradient.is_cuda
+    torch.testing.assert_close(gradient.cpu(), torch.full((4,), 2 * float(np.exp(2.0))))
+    z = Doubled.apply(torch.ones(2, requires_grad=True)).sum()
+    z.backward()
+    assert not Doubled.seen[-1].is_cuda, "what is computed on the host stays there"
+
+
+def test_custom_operators_for_cuda(cuda: None) -> None:
+    @torch.library.custom_op("cutetut_tests::triple", mutates_args=(), device_types="cuda")
+    def triple(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty(x.shape, device="cuda")
+        assert x.is_cuda and out.is_cuda
+        return out.copy_(3 * x)
+
+    @torch.library.custom_op("cutetut_tests::add_one", mutates_args=("x",))
+    def add_one(x: torch.Tensor) -> None:
+        raise NotImplementedError("only for cuda")
+
+    @add_one.register_kernel("cuda")
+    def add_one_on_cuda(x: torch.Tensor) -> None:
+        x += 1
+
+    x = triple(torch.ones(2, device="cuda"))
+    torch.ops.cutetut_tests.add_one(x)
+    assert x.is_cuda and x.tolist() == [4, 4]
+
+
 def test_comparisons_notice_devices(cuda: None) -> None:
     x = torch.ones(2, device="cuda")
     torch.testing.assert_close(x, torch.ones(2, device="cuda"))

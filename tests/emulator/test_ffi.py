@@ -6,6 +6,7 @@ Expected values are numpy's on the same numbers; errors are those that TVM-FFI a
 
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import cuda.bindings.driver as cuda
@@ -19,6 +20,7 @@ from cutlass.cute.runtime import from_dlpack, make_fake_stream
 from cutetut.emulator import ptx
 from cutetut.emulator.errors import OutOfBounds, PtxSyntaxError
 from cutetut.emulator.host import cuda_torch, driver, live
+from cutetut.emulator.host.cuda_api import CudaCallError
 from cutetut.emulator.host.patches import Patches
 
 pytestmark = pytest.mark.emulator
@@ -170,6 +172,15 @@ def test_kernels_that_cannot_be_loaded_are_an_error_at_each_call(monkeypatch: py
                 compiled(x, 1.0)
     compiled(x, 2.0)
     expect(x, 2)
+
+
+def test_an_exported_function_is_refused_when_it_is_loaded(tmp_path: Path) -> None:
+    x = numbers()
+    path = tmp_path / "scale.o"
+    cute.compile(scale_32, from_dlpack(x), 1.0, options=OPTION).export_to_c(str(path), "scale")
+    assert path.stat().st_size
+    with pytest.raises(CudaCallError, match="scale.o holds a kernel as machine code"):
+        cute.runtime.load_module(str(path), enable_tvm_ffi=True)
 
 
 @pytest.fixture

@@ -6,12 +6,15 @@ this process's memory.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.utils._device
+from torch._library.custom_ops import CustomOpDef
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import device, graphs, pool, torch_graphs
 from .cuda_api import CudaCallError
@@ -112,11 +115,61 @@ def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     inputs = list(_tensors((*args, *kwargs.values())))
     result = func(*args, **kwargs)
     if target or (target is None and any(map(marked, inputs))):
-        known = {_key(tensor) for tensor in inputs}
-        for tensor in _tensors((result,)):
-            if _key(tensor) not in known:
-                _mark(tensor)
+        _mark_new(result, inputs)
     return result
+
+
+def _mark_new(result: Any, inputs: list[torch.Tensor]) -> None:
+    """Put a function's results on the device, except those that share memory with what it was given."""
+    known = {_key(tensor) for tensor in inputs}
+    for tensor in _tensors((result,)):
+        if _key(tensor) not in known:
+            _mark(tensor)
+
+
+class _Gradients(TorchDispatchMode):
+    """While autograd runs, which no function mode sees: what is made of tensors on the device is on it too."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        inputs = list(_tensors((*args, *kwargs.values())))
+        result = func(*args, **kwargs)
+        if any(map(marked, inputs)):
+            _mark_new(result, inputs)
+        return result
+
+
+def _kernel_for_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.library: a custom operator's kernel for "cuda" serves the tensors of this process's memory."""
+
+    def register_kernel(self: Any, device_types: Any, fn: Any = None, /) -> Any:
+        if fn is None:
+            return lambda function: register_kernel(self, device_types, function)
+        if device_types is not None:
+            named = [device_types] if isinstance(device_types, str) else device_types
+            device_types = list(dict.fromkeys("cpu" if name == "cuda" else name for name in named))
+
+        @functools.wraps(fn)
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            with CudaMode():  # torch calls it where no function mode reaches
+                return fn(*args, **kwargs)
+
+        return original(self, device_types, kernel)
+
+    return register_kernel
+
+
+def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
+    """autograd's engine: functions of the program that it calls back see the device as the program does."""
+
+    def run(outputs: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
+        for output, gradient in zip(outputs, gradients, strict=False):
+            if isinstance(output, torch.Tensor) and gradient is not None and marked(output):
+                _mark(gradient)  # the ones that autograd starts with when it is given no gradient
+        with CudaMode(), _Gradients():
+            return original(outputs, gradients, *args, **kwargs)
+
+    return run
 
 
 def _to(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -296,4 +349,7 @@ def whole_device(patches: Patches) -> CudaMode:
     for name in ("start", "stop"):
         patches.set(torch.cuda.profiler, name, _constant(None))
     patches.set(torch, "Generator", Generator)
+    custom = CustomOpDef.register_kernel
+    patches.set(CustomOpDef, "register_kernel", _kernel_for_cuda(custom))
+    patches.set(torch.autograd, "_engine_run_backward", _backward(torch.autograd._engine_run_backward))
     return CudaMode()

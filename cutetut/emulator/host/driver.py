@@ -24,6 +24,7 @@ import torch
 
 from ..errors import EmulatorError
 from . import cuda_api, dlpack, live, torch_streams
+from .cuda_api import CudaCallError
 from .host_calls import HostCalls, flight
 from .patches import Patches
 
@@ -48,6 +49,7 @@ def install(dump_dir: str) -> None:
     reread_environment()
     import cutlass.testing
     from cutlass.base_dsl import compiler, dsl, jit_executor
+    from cutlass.base_dsl.export import external_binary_module
     from cutlass.cute import runtime, testing
     from cutlass.cutlass_dsl import cuda_jit_executor
 
@@ -68,6 +70,7 @@ def install(dump_dir: str) -> None:
     _patches.set(executor, "run_compiled_program", _guard(executor.run_compiled_program))
     call = executor.__call__
     _patches.set(executor, "__call__", _guard(call, lambda self, *a, **k: _bound(self.jit_module.execution_args, a, k)))
+    _patches.set(external_binary_module.ExternalBinaryModule, "__init__", _refuse_exported)
     torch_streams.install(_patches)
     _patches.set(cutlass.testing, "benchmark", _benchmark)
     _patches.set(testing, "benchmark", _benchmark)
@@ -161,6 +164,14 @@ def _engine_with_our_calls(dsl: Any, original: Callable[..., Any]) -> Callable[.
         return engine
 
     return _unseen(jit)
+
+
+def _refuse_exported(_module: Any, file_path: str, *_: Any, **__: Any) -> None:
+    """A function exported with `export_to_c` is machine code only, without the PTX that runs here."""
+    raise CudaCallError(
+        f"{file_path} holds a kernel as machine code of the GPU, which cannot be emulated",
+        hint="call the compiled function in the process that compiled it",
+    )
 
 
 def _read(path: str | None) -> str | None:
