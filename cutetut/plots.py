@@ -224,22 +224,36 @@ def timeline(
 
 @_one_look
 def ladder(
-    speeds: Mapping[str, float], *, vendor: tuple[str, float] | None = None, unit: str = "TFLOP/s", title: str = ""
+    speeds: Mapping[str, float],
+    *,
+    vendor: tuple[str, float | Sequence[float]] | None = None,
+    unit: str = "TFLOP/s",
+    title: str = "",
 ) -> Picture:
-    """Draw measured speeds as rungs in the order given, the last one marked, and the vendor's as a line."""
+    """Draw measured speeds as rungs in the order given, the last one marked, and the vendor's as a line.
+
+    vendor: its name and its speed, or one speed per rung, where each was measured in the rung's own run.
+    """
     figure = _figure(6.4, 0.9 + 0.36 * len(speeds))
     axes = figure.add_subplot()
-    rungs = _bars(axes, list(speeds), list(speeds.values()), f"{unit}, more is better", title)
+    rungs, numbers = _bars(axes, list(speeds), list(speeds.values()), f"{unit}, more is better", title)
     text = [f"{name}: {speed:.3g} {unit}" for name, speed in speeds.items()]
     if vendor is not None:
-        name, speed = vendor
-        axes.axvline(speed, color=INK, linestyle="--", linewidth=1)
+        name, given = vendor
+        each = [float(given)] * len(speeds) if isinstance(given, int | float) else [float(speed) for speed in given]
+        most = max(*each, *speeds.values())
+        for place, (number, own, speed) in enumerate(zip(numbers, speeds.values(), each, strict=True)):
+            axes.vlines(speed, place - 0.5, place + 0.5, color=INK, linestyle="--", linewidth=1)
+            if 0 <= speed - own < 0.1 * most:  # the line would run through the number
+                number.set(horizontalalignment="right", color=PAPER)
+        one = f" {each[0]:.3g}" if len(set(each)) == 1 else ""
         above = ("data", "axes fraction")
-        axes.annotate(f"{name} {speed:.3g}", (speed, 1), (0, 3), above, "offset points", ha="center")
-        axes.set_title(title, pad=20)  # above the vendor's name
-        axes.set_xlim(0, max(speed, *speeds.values()) * 1.12)
-        text = [f"{line}, {own / speed:.1%} of {name}" for line, own in zip(text, speeds.values(), strict=True)]
-        text.append(f"{name}: {speed:.3g} {unit}")
+        axes.annotate(f"{name}{one}", (max(each), 1), (0, 5), above, "offset points", ha="center")
+        axes.set_title(title, pad=22)  # above the vendor's name
+        axes.set(xlim=(0, most * 1.12), ylim=(len(speeds) - 0.5, -0.5))
+        beside = zip(text, speeds.values(), each, strict=True)
+        text = [f"{line}, {speed / theirs:.1%} of {name}" for line, speed, theirs in beside]
+        text.append(f"{name}:{one} {unit}" if one else f"{name}: {', '.join(f'{s:.3g}' for s in each)} {unit}")
     rungs[-1].set_color(ACCENT)
     return Picture(figure, "\n".join(text))
 
@@ -340,13 +354,14 @@ def _squeezed(indices: npt.NDArray[Any]) -> dict[int, float]:
     return place
 
 
-def _bars(axes: Axes, names: list[str], values: list[float], unit: str, title: str) -> Any:
+def _bars(axes: Axes, names: list[str], values: list[float], unit: str, title: str) -> tuple[Any, list[Any]]:
+    """Draw the bars, each with its number behind it; returns the bars and the numbers."""
     drawn = axes.barh(names, values, color=OURS, height=0.62)
-    axes.bar_label(drawn, fmt=" {:.3g}")
+    labels = axes.bar_label(drawn, fmt=" {:.3g} ")
     axes.invert_yaxis()
     axes.set(xlabel=unit, title=title)
     axes.margins(x=0.12)
-    return drawn
+    return drawn, labels
 
 
 def _ticks(size: int) -> list[int]:
