@@ -15,6 +15,7 @@ from .pending import Operation
 from .ptx import Immediate
 from .ranges import Ranges, consecutive
 from .registry import Selection, Step, opcode, unsupported
+from .shared import RANK_SHIFT
 from .tma import check_global, cluster_ranks, combine
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ def _issue_copy(machine: Machine, inst: Instruction, thread: int, r: _Range, bar
     else:
         origin = machine.shared.async_source(origin, r.count, thread)
         reads = (consecutive(origin, r.count),)
+        barrier = machine.shared.in_cta(barrier, r.target >> RANK_SHIFT)  # whichever CTA it names (seen on an H200)
     for rank in cluster_ranks(machine, thread, r.mask):
         target = r.target if rank is None else machine.shared.in_cta(r.target, rank)
         signal = barrier if rank is None else machine.shared.in_cta(barrier, rank)

@@ -468,7 +468,7 @@ def _fill_specials(m: Machine, ctas: int) -> None:
     s["%is_explicit_cluster"][:] = cluster_size > 1
     s["%dynamic_smem_size"][:] = launch.dynamic_smem
     s["%total_smem_size"][:] = m.shared.nbytes  # without the reserved part (seen on an H200)
-    s["%aggr_smem_size"][:] = m.shared.nbytes
+    s["%aggr_smem_size"][:] = m.shared.nbytes + SHARED_BASE
     s["%reserved_smem_offset_begin"][:] = 0
     s["%reserved_smem_offset_end"][:] = SHARED_BASE
 

@@ -23,7 +23,7 @@ class Body(Protocol):
     @property
     def parser(self) -> Errors: ...
 
-    def find(self, name: str) -> Register | None: ...
+    def find(self, name: str) -> Register | Vector | None: ...
 
 
 _FLOAT32 = re.compile(r"0[fF]([0-9a-fA-F]{8})$")
@@ -36,7 +36,7 @@ _SPECIAL = re.compile(  # the special registers of section 10
 )
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>-?(?:0[xX][0-9a-fA-F]+U?|0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[bB][01]+U?|\d+\.\d*(?:[eE][-+]?\d+)?|\d+U?))"
-    r"|(?P<name>[$%A-Za-z_][\w$]*(?:\.[xyzw]\b)?)|(?P<punct>[\[\](){},|!+;-]))"
+    r"|(?P<name>[$%A-Za-z_][\w$]*(?:\.[xyzwrgba]\b)?)|(?P<punct>[\[\](){},|!+;-]))"
 )
 
 
@@ -114,7 +114,7 @@ class Operands:
             return Immediate(-literal.value)
         return self.atom()
 
-    def atom(self) -> Register | Special | Immediate | Symbol | Sink:
+    def atom(self) -> Register | Vector | Special | Immediate | Symbol | Sink:
         if self.next >= len(self.tokens):
             raise self.body.parser.error(f"an operand is missing in {self.text!r}")
         kind, token = self.tokens[self.next]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from .errors import PtxSyntaxError
-from .ptx import BYTES, Function, Instruction, Location, Module, Operand, Register, Symbol, Variable
+from .ptx import BYTES, Function, Instruction, Location, Module, Operand, Register, Symbol, Variable, Vector
 from .ptx_operands import Operands, literal_of, symbols
 
 _COMMENT = re.compile(r'("[^"\n]*")|//[^\n]*|/\*.*?\*/', re.S)
@@ -181,7 +181,7 @@ class _Body:
     def __init__(self, parser: Parser, function: Function) -> None:
         self.parser = parser
         self.function = function
-        self.scopes: list[dict[str, Register]] = [{}]
+        self.scopes: list[dict[str, Register | Vector]] = [{}]
         self.scope_path: tuple[int, ...] = (0,)  # labels of inline assembly belong to their braces
         self.scope_count = 1
         self.branches: list[tuple[Instruction, tuple[int, ...]]] = []
@@ -256,16 +256,26 @@ class _Body:
             self.instruction(text)
 
     def declare_registers(self, text: str) -> None:
-        match = re.match(r"\.reg\s+\.(\w+)\s+(.*)$", text, re.S)
-        if match is None or match[1] not in BYTES:
+        match = re.match(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*)$", text, re.S)
+        if match is None or match[2] not in BYTES:
             raise self.parser.error(f"not a register declaration: {text!r}")
-        for name in match[2].split(","):
+        for name in match[3].split(","):
             name = name.strip()
-            if ranged := _REG_RANGE.match(name):
+            if match[1]:
+                self.declare_vector(name, int(match[1]), match[2])
+            elif ranged := _REG_RANGE.match(name):
                 for n in range(int(ranged[2])):
-                    self.declare(f"{ranged[1]}{n}", match[1])
+                    self.declare(f"{ranged[1]}{n}", match[2])
             else:
-                self.declare(name, match[1])
+                self.declare(name, match[2])
+
+    def declare_vector(self, name: str, count: int, kind: str) -> None:
+        """.v2 or .v4: the whole is {name.x, name.y, ...}, whose parts are also .r .g .b .a (PTX ISA section 6.4.2)."""
+        parts = [f"{name}.{part}" for part in "xyzw"[:count]]
+        for part, alias in zip(parts, "rgba", strict=False):
+            self.declare(part, kind)
+            self.scopes[-1][f"{name}.{alias}"] = self.scopes[-1][part]
+        self.scopes[-1][name] = Vector(tuple(self.scopes[-1][part] for part in parts))
 
     def declare(self, name: str, kind: str) -> None:
         if name in self.scopes[-1]:
@@ -275,16 +285,16 @@ class _Body:
         self.scopes[-1][name] = register
         self.function.registers[unique] = register
 
-    def find(self, name: str) -> Register | None:
-        for scope in reversed(self.scopes):
-            if name in scope:
-                return scope[name]
-        return None
+    def find(self, name: str) -> Register | Vector | None:
+        """The innermost register, or vector of registers, of that name."""
+        return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
 
     def instruction(self, text: str) -> None:
-        guard, negated, rest = None, False, text
+        guard: Register | None = None
+        negated, rest = False, text
         if match := _GUARD.match(text):
-            guard, negated, rest = self.find(match[2]), match[1] == "!", text[match.end() :]
+            found, negated, rest = self.find(match[2]), match[1] == "!", text[match.end() :]
+            guard = found if isinstance(found, Register) else None
             if guard is None:
                 raise self.parser.error(f"{match[2]} is not a declared predicate")
         opcode = _OPCODE.match(rest)

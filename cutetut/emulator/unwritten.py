@@ -18,6 +18,7 @@ from .errors import Uninitialized
 from .memory import threads_of
 from .ptx import Address, Group, Instruction, Negated, Operand, Pair, Register, Vector
 from .registry import Opcode, Selection, Step
+from .warp import shuffle_sources
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -50,9 +51,13 @@ def _operands_read(inst: Instruction, entry: Opcode) -> list[Register]:
     return list(registers_in(inst.operands[entry.results :]))
 
 
-def _only_computes(entry: Opcode) -> bool:
-    """Arithmetic, moves and selects: whatever they read reaches nothing but their result."""
-    return entry.unit == "alu"
+def _passed_on(inst: Instruction, entry: Opcode) -> set[str]:
+    """The registers whose values reach nothing but the result: operands of arithmetic, and what a shuffle moves."""
+    if entry.unit == "alu":
+        return {r.name for r in _operands_read(inst, entry)}
+    if entry.mnemonic == "shfl.sync":
+        return {r.name for r in registers_in(inst.operands[1:2])} - {r.name for r in registers_in(inst.operands[2:])}
+    return set()
 
 
 class Unwritten:
@@ -64,7 +69,7 @@ class Unwritten:
         names = set().union(*self.doubtful.values()) if self.doubtful else set()
         for block in blocks:
             for inst in block.instructions:
-                if inst.index in self.doubtful and _only_computes(entries[inst.index]):
+                if self.doubtful.get(inst.index, set()) & _passed_on(inst, entries[inst.index]):
                     names |= {r.name for r in _written(inst, entries[inst.index])}
         self.marks: Marks = {name: np.zeros(machine.T, np.bool_) for name in sorted(names)}
 
@@ -77,19 +82,24 @@ class Unwritten:
     def watch(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
         """The step with a check of its operands in front, or with marks that follow the values."""
         doubtful = self.doubtful.get(inst.index, set())
-        reads = sorted({r.name for r in _operands_read(inst, entry)} & doubtful)
-        writes = [self.marks[r.name] for r in _written(inst, entry) if r.name in self.marks]
-        if reads and not _only_computes(entry):
-            step, reads = _both(self._check(reads), step), []
-        if not writes:
+        reads, passed_on = {r.name for r in _operands_read(inst, entry)} & doubtful, _passed_on(inst, entry)
+        results = _written(inst, entry)
+        flags = results[1:] if entry.mnemonic == "shfl.sync" else []  # d|p: whether the lane is in range is known
+        writes = [self.marks[r.name] for r in results if r.name in self.marks and r not in flags]
+        always = [self.marks[r.name] for r in flags if r.name in self.marks]
+        if used := sorted(reads - passed_on):
+            step = _both(self._check(used), step)
+        if not writes and not always:
             return step
-        known = self._known(inst, reads) if reads else None
+        known = self._known(inst, sorted(reads & passed_on)) if reads & passed_on else None
 
         def run(sel: Selection) -> None:
             written = True if known is None else known(sel)  # before the step: it may overwrite its operands
             step(sel)
             for mark in writes:
                 mark[sel] = written
+            for mark in always:
+                mark[sel] = True
 
         return run
 
@@ -110,6 +120,8 @@ class Unwritten:
         """Whether the result of arithmetic is known, from whether its operands are."""
         if inst.parts[0] == "selp":
             return self._known_selection(inst)
+        if inst.parts[0] == "shfl":
+            return self._known_elsewhere(inst)
         if inst.opcode in ("and.pred", "or.pred"):
             return self._known_logic(inst, inst.parts[0] == "or")
         if inst.parts[0] == "mov" and isinstance(inst.operands[1], Vector):
@@ -127,6 +139,11 @@ class Unwritten:
         names = [r.name for r in registers_in([operand])]
         mark = self.marks.get(names[0]) if names else None
         return np.broadcast_to(True, self.machine.T) if mark is None else mark
+
+    def _known_elsewhere(self, inst: Instruction) -> Callable[[Selection], np.ndarray]:
+        """shfl d|p, a, ...: what counts is the lane that is read."""
+        mark, sources = self._operand_mark(inst.operands[1]), shuffle_sources(inst, self.machine)
+        return lambda sel: mark[sources(sel)[0]]
 
     def _known_selection(self, inst: Instruction) -> Callable[[Selection], np.ndarray]:
         """selp d, a, b, p: only the operand that is selected counts."""
@@ -180,7 +197,7 @@ def _flow(
     for inst in block.instructions:
         entry = entries[inst.index]
         doubtful = {r.name for r in _operands_read(inst, entry) if not state & bit[r.name]}
-        spreads = bool(doubtful) and _only_computes(entry)
+        spreads = bool(doubtful & _passed_on(inst, entry))
         if found is not None:
             if inst.guard is not None and not state & bit[inst.guard.name]:
                 doubtful.add(inst.guard.name)

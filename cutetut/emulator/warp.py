@@ -172,26 +172,36 @@ def decode_shfl(inst: Instruction, machine: Machine) -> Step:
     result, flag = _split(inst.operands[0])
     d, p = machine.target(result, np.uint32), machine.target(flag, np.bool_)
     wants_flag = not isinstance(flag, Sink)
-    a, b, c = (machine.source(operand, np.uint32) for operand in inst.operands[1:4])
+    a = machine.source(inst.operands[1], np.uint32)
     members = Members(inst, machine, inst.operands[4])
-    fixed = None
-    if b.strides == (0,) and c.strides == (0,):  # the usual case: every lane's partner is known now
-        fixed = _source_lanes(mode, machine.lane, b, c)
-    first_of_warp = machine.warp_of * 32
+    sources = shuffle_sources(inst, machine)
 
     def step(sel: Selection) -> None:
-        if fixed is None:
-            j, inside = _source_lanes(mode, machine.lane[sel], b[sel], c[sel])
-        else:
-            j, inside = fixed[0][sel], fixed[1][sel]
+        j, inside = sources(sel)
         if not members.whole(sel):
             groups = members.groups(sel)
-            _check_sources(inst, sel, j, groups.spread(groups.bits))
-        d[sel] = a[first_of_warp[sel] + j]
+            _check_sources(inst, sel, j & 31, groups.spread(groups.bits))
+        d[sel] = a[j]
         if wants_flag:
             p[sel] = inside
 
     return step
+
+
+def shuffle_sources(inst: Instruction, machine: Machine) -> Callable[[Selection], tuple[np.ndarray, np.ndarray]]:
+    """The thread that each thread of a shuffle reads, and whether its lane is in range."""
+    b, c = (machine.source(operand, np.uint32) for operand in inst.operands[2:4])
+    first_of_warp, mode = machine.warp_of * 32, inst.parts[2]
+    if b.strides == (0,) and c.strides == (0,):  # the usual case: every lane's partner is known now
+        lanes, inside = _source_lanes(mode, machine.lane, b, c)
+        threads = first_of_warp + lanes
+        return lambda sel: (threads[sel], inside[sel])
+
+    def sources(sel: Selection) -> tuple[np.ndarray, np.ndarray]:
+        lanes, inside = _source_lanes(mode, machine.lane[sel], b[sel], c[sel])
+        return first_of_warp[sel] + lanes, inside
+
+    return sources
 
 
 def _check_sources(inst: Instruction, sel: Selection, j: np.ndarray, bits: np.ndarray) -> None:

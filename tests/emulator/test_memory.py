@@ -259,6 +259,18 @@ def test_bad_addresses_are_typed_errors(lines: str, error: type[Exception], says
     assert place.ptx_text.split()[0 if not place.ptx_text.startswith("@") else 1] in lines
 
 
+def test_registers_that_are_vectors(rng: np.random.Generator) -> None:
+    """Inline assembly declares them; their parts have names, and the whole is what ld and st take."""
+    body = f"""{{ .reg .v4 .b32 four, more; .reg .v2 .s32 two;
+    {ADDRESSES.format(a=16, b=16)}
+    ld.global.v4.b32 four, [%rd2]; mov.b32 two.x, four.w; mov.s32 two.y, four.b;
+    add.s32 more.x, four.x, 1; mov.b32 more.y, two.r; mov.b32 more.z, two.g; mov.b32 more.w, four.y;
+    st.global.v4.b32 [%rd4], more; }}"""
+    data, out = rng.integers(0, 1 << 32, (32, 4), np.uint32), np.zeros((32, 4), np.uint32)
+    run(kernel(body, 2), data, out)
+    np.testing.assert_array_equal(out, np.stack([data[:, 0] + np.uint32(1), data[:, 3], data[:, 2], data[:, 1]], 1))
+
+
 @pytest.mark.emulator
 def test_reading_what_is_copied_later_names_the_copies() -> None:
     """Other instructions that begin with cp.async are none."""

@@ -40,7 +40,10 @@ def launch(lines: str, store: str = STORE) -> np.ndarray:
         ("setp.eq.u32 %p2, %r3, 0; mov.u32 %r2, 1; @!%p2 exit;", "%p2", 0),
         ("and.pred %p3, %p1, %p2; mov.u32 %r2, 1; @%p3 bra A; A:", "%p3", 0),
         ("ld.global.b32 %r2, [%rd9];", "%rd9", 0),
-        ("shfl.sync.bfly.b32 %r2, %r3, 1, 31, -1;", "%r3", 0),
+        ("shfl.sync.bfly.b32 %r2, %r3, 1, 31, -1;", "%r2", 0),
+        ("shfl.sync.bfly.b32 %r2, %r1, %r3, 31, -1;", "%r3", 0),
+        ("@%p1 mov.u32 %r3, 9; shfl.sync.idx.b32 %r2, %r3, 25, 31, -1;", "%r2", 0),
+        ("@%p1 mov.u32 %r3, 9; shfl.sync.down.b32 %r2, %r3, 4, 31, -1;", "%r2", 16),
         ("mov.u32 %r2, 1; bar.sync %r3;", "%r3", 0),
         ("mov.b64 %rd5, {%r3, %r6}; mov.b64 {%r2, %r4}, %rd5;", "%r2", 0),
         (
@@ -75,6 +78,13 @@ LOW = I < 20
         ("@%p1 mov.u32 %r3, 9; selp.u32 %r2, %r3, 5, %p1;", STORE, np.where(LOW, 9, 5)),
         ("@%p1 setp.lt.u32 %p2, %r1, 10; and.pred %p3, %p1, %p2; selp.u32 %r2, 1, 2, %p3;", STORE, 2 - (I < 10)),
         ("@!%p1 setp.lt.u32 %p2, %r1, 30; or.pred %p3, %p2, %p1; selp.u32 %r2, 1, 2, %p3;", STORE, 2 - (I < 30)),
+        # a shuffle moves it: the lane that is read counts, and where the result goes; its flag is always known
+        ("@%p1 mov.u32 %r3, 9; shfl.sync.down.b32 %r2|%p2, %r3, 4, 31, -1; @%p2 mov.u32 %r9, 1;",
+         "setp.lt.u32 %p3, %r1, 16; @%p3 " + STORE, np.where(I < 16, 9, 0)),
+        ("@%p1 mov.u32 %r3, 9; shfl.sync.idx.b32 %r2, %r3, 3, 31, -1; setp.lt.u32 %p3, %r1, 32;", "@%p3 " + STORE,
+         np.where(I < 32, 9, 0)),
+        ("@%p1 mov.u32 %r3, 9; mov.u32 %r4, 3; shfl.sync.idx.b32 %r2, %r3, %r4, 31, -1; setp.lt.u32 %p3, %r1, 32;",
+         "@%p3 " + STORE, np.where(I < 32, 9, 0)),
         # padding of a pair whose other part is used
         ("mov.b64 %rd5, {%r1, %r3}; mov.b64 {%r2, %r4}, %rd5;", STORE, I),
         # a copy before the value is known, overwritten before it is used

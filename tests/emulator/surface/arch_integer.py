@@ -142,7 +142,7 @@ for relation in ("lt", "le", "eq", "ge", "gt"):
          lambda lane, r=relation: sum(getattr(operator, r)(i, lane) << i for i in range(WARP)))  # fmt: skip
 CONSTANTS = {  # of one CTA of one warp without dynamic shared memory
     "warp_idx": 0, "cluster_size": 1, "block_idx_in_cluster": 0, "dynamic_smem_size": 0, "total_smem_size": 0,
-    "aggr_smem_size": 0, "nwarpid": 64, "warpsize": WARP, "nsmid": 132, "get_dyn_smem_size": 0,
+    "aggr_smem_size": 1024, "nwarpid": 64, "warpsize": WARP, "nsmid": 132, "get_dyn_smem_size": 0,
 }  # fmt: skip
 for name, value in CONSTANTS.items():
     ints(f"arch.{name}", lambda x, n=name: Int32(getattr(arch, n)()), [LANES], lambda x, v=value: v)

@@ -247,10 +247,7 @@ def through_the_peer(x: Any, y: Any, tile: Any, full: Any, rank: Any) -> None:
     arch.cluster_wait()
     with arch.elect_one():
         arch.mbarrier_arrive_and_expect_tx(full, BYTES // 2)
-        # 4.8.1 maps the destination to the other CTA and takes the mbarrier as it is
-        there = arch.map_dsmem_ptr(full, 1 - rank).toint()
-        signal = cute.make_ptr(Int64, there, cute.AddressSpace.smem, assumed_align=8)
-        cute.copy(send, whole(first), whole(second), mbar_ptr=signal, cta_rank=1 - rank)
+        cute.copy(send, whole(first), whole(second), mbar_ptr=full, cta_rank=1 - rank)
     arch.mbarrier_wait(full, 1)
     with arch.elect_one():
         cute.copy(store, whole(second), whole(cute.local_tile(y, (512,), (1 - rank,))))
