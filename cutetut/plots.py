@@ -200,7 +200,7 @@ def timeline(
     shown = [row for row in rows if lanes[row]]
     top = {row: sum(lanes[r] + 0.4 for r in shown[:at]) for at, row in enumerate(shown)}
     height = sum(lanes[row] + 0.4 for row in shown)
-    figure = _figure(8.6, 0.9 + 0.24 * height)
+    figure = _figure(8.6, 1.1 + 0.24 * height)
     axes = figure.add_subplot()
     tile = None if selected is None else spans[selected][4]
     marked = [selected in (None, at) or (tile is not None and span[4] == tile) for at, span in enumerate(spans)]
@@ -216,7 +216,8 @@ def timeline(
     handles = [mpl.patches.Patch(**_face(style), label=style["name"]) for style in styles]
     axes.legend(handles=handles, ncols=len(handles), frameon=False, loc="lower right", bbox_to_anchor=(1.0, 0.99))
     axes.set_yticks([top[row] + lanes[row] / 2 - 0.1 for row in shown], shown)
-    axes.set(xlim=window or (0, max(span[3] for span in spans)), ylim=(height, -0.2), xlabel=unit, title=title)
+    axes.set(xlim=window or (0, max(span[3] for span in spans)), ylim=(height, -0.2), xlabel=unit)
+    axes.set_title(title, pad=22)  # above the legend
     axes.tick_params(axis="y", length=0)
     head = f"{title}: " if title else ""
     return Picture(figure, f"{head}{len(spans)} bars in {len(shown)} rows, {max(s[3] for s in spans):.6g} {unit}")

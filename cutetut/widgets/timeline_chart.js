@@ -76,7 +76,9 @@ class Chart {
       context.lineTo(shift + size, 0);
     }
     context.stroke();
-    return this.canvas.getContext("2d").createPattern(cell, "repeat");
+    const pattern = this.canvas.getContext("2d").createPattern(cell, "repeat");
+    pattern.setTransform(new DOMMatrix().scale(1 / this.dpr)); // bars are drawn in CSS pixels
+    return pattern;
   }
 
   x(time) {

@@ -5,6 +5,8 @@ Every expectation comes from the spans that `pipelines.py` makes by plain loops;
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -507,6 +509,25 @@ def test_a_phone_shows_everything_without_sideways_scrolling(chrome: Chrome, pag
             .filter((n) => getComputedStyle(n).opacity !== '0' && n.getBoundingClientRect().height < 30)
             .map((n) => n.outerHTML.slice(0, 80))""")
         assert small == []
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+def test_the_hatching_of_waits_is_as_fine_on_a_dense_screen(chrome: Chrome, page: Path, scale: int) -> None:
+    with phone(chrome) if scale == 2 else contextlib.nullcontext():
+        view = Timed(chrome, page, spans=[("a", "waits", 0, 100)], kinds=None)
+        assert view.js("return window.devicePixelRatio") == scale
+        rows = [view.js(HATCHING, y) for y in (8, 12)]
+    for dark in rows:
+        steps = {after - before for before, after in itertools.pairwise(dark)}
+        assert len(dark) > 20 and steps == {6 * scale}, dark
+
+
+HATCHING = """const canvas = document.querySelector('canvas'), scale = window.devicePixelRatio;
+const narrow = canvas.width / scale < 560, left = (narrow ? 0 : 96) * scale + 20, wide = 240 * scale;
+const y = (3 + (narrow ? 17 : 0) + arguments[0]) * scale;
+const row = canvas.getContext('2d').getImageData(left, y, wide, 1).data;
+const light = (x) => row[4 * x] > 200;  // a line of the hatching is darker, and begins where the pixel before was light
+return Array.from({ length: wide }, (_, x) => x).filter((x) => x > 0 && light(x - 1) && !light(x));"""
 
 
 def test_on_a_phone_a_tap_picks_the_bar_below_its_rows_name(chrome: Chrome, page: Path) -> None:
