@@ -180,8 +180,8 @@ class Viewer {
     const { tile, layout, offsets, map, hover } = this;
     const selected = placeOf(layout, this.index);
     tile.fresh();
+    tile.steps(this.trail.map((index) => placeOf(layout, index)));
     tile.fill([selected], tile.theme.accent);
-    if (this.trail.length > 1) tile.path(this.trail.map((index) => placeOf(layout, index)));
     tile.ring(selected, 2);
     if (hover !== null && hover !== this.index) tile.ring(placeOf(layout, hover));
     const digits = offsets.reduce((most, offset) => Math.max(most, String(offset).length), 1);

@@ -15,7 +15,7 @@ const colOf = (map, place) => place % map.cols;
 
 /**
  * Draws a map: `rows`, `cols`, the `owner` of each place (lines part the cells of different owners) and
- * `rgb(place)`; `breaks`, if given, are numbers of rows and of cols after which a stronger line repeats. The cells
+ * `rgb(place)`; `breaks`, if given, are numbers of rows and of cols after which a gap repeats. The cells
  * are drawn once per size, theme and map; `fresh()` copies them, and marks go on top.
  */
 class Tile {
@@ -42,6 +42,7 @@ class Tile {
     this.context.imageSmoothingEnabled = false;
     this.context.drawImage(this.pixels(), left, top, wide * map.cols, high * map.rows);
     if (Math.min(wide, high) >= 5) this.separators();
+    this.gaps();
     this.axes();
   }
 
@@ -70,21 +71,23 @@ class Tile {
       if (this.border(place, 0, -1)) this.context.fillRect(x, y, this.wide, width);
       if (this.border(place, -1, 0)) this.context.fillRect(x, y, width, this.high);
     }
-    this.breaks(width);
   }
 
-  /** Stronger lines between groups of rows and of columns, the stronger the larger the group. */
-  breaks(width) {
+  /** Gaps between groups of rows and of columns, the wider the larger the group. */
+  gaps() {
     const { map, left, top, wide, high, context } = this;
     const { rows, cols } = map.breaks ?? { rows: [], cols: [] };
-    context.fillStyle = this.theme.fg;
+    const gap = (level) => this.separator * (Math.min(wide, high) >= 5 ? 3 + 2 * level : 1 + level);
+    context.fillStyle = this.theme.bg;
     rows.forEach((step, level) => {
-      const line = width * (level + 1);
-      for (let row = step; row < map.rows; row += step) context.fillRect(left, top + row * high - line / 2, wide * map.cols, line);
+      for (let row = step; row < map.rows; row += step) {
+        context.fillRect(left, top + row * high - Math.floor(gap(level) / 2), wide * map.cols, gap(level));
+      }
     });
     cols.forEach((step, level) => {
-      const line = width * (level + 1);
-      for (let col = step; col < map.cols; col += step) context.fillRect(left + col * wide - line / 2, top, line, high * map.rows);
+      for (let col = step; col < map.cols; col += step) {
+        context.fillRect(left + col * wide - Math.floor(gap(level) / 2), top, gap(level), high * map.rows);
+      }
     });
   }
 
@@ -184,28 +187,23 @@ class Tile {
     context.fill();
   }
 
-  /** Draw a way from cell to cell, fading towards its start. */
-  path(places) {
-    const { context, line } = this;
-    context.strokeStyle = this.theme.fg;
-    context.lineWidth = line;
-    for (let step = 1; step < places.length; step++) {
-      context.globalAlpha = 0.15 + (0.75 * step) / places.length;
-      context.beginPath();
-      context.moveTo(...this.center(places[step - 1]));
-      context.lineTo(...this.center(places[step]));
-      context.stroke();
-    }
+  /** Frame cells from inside, the later the stronger: the last steps of a way. */
+  steps(places) {
+    const { context, line, theme, wide, high } = this;
+    places.forEach((place, step) => {
+      const [x, y] = this.corner(place);
+      context.globalAlpha = 0.2 + (0.8 * step) / places.length;
+      for (const [color, width] of [[theme.bg, 3 * line], [theme.accent, 1.5 * line]]) {
+        context.strokeStyle = color;
+        context.lineWidth = width;
+        context.strokeRect(x + width / 2, y + width / 2, wide - width, high - width);
+      }
+    });
     context.globalAlpha = 1;
   }
 
   corner(place) {
     return [this.left + colOf(this.map, place) * this.wide, this.top + rowOf(this.map, place) * this.high];
-  }
-
-  center(place) {
-    const [x, y] = this.corner(place);
-    return [x + this.wide / 2, y + this.high / 2];
   }
 
   /** Whether the neighbour in direction (dx, dy) belongs to another owner or lies outside. */

@@ -116,16 +116,21 @@ def test_bad_texts_are_refused_as_in_python(view: Viewed) -> None:
     assert dict(zip(REFUSED, said, strict=True)) == REFUSED
 
 
+def plain_colors(text: str, shape: tuple[int, int]) -> np.ndarray:
+    """(rows, cols, 3) colours of CuTe's offsets, without any mark."""
+    offsets = np.array(cute_says(text).offsets).reshape(shape, order="F")
+    shade = np.floor((offsets - offsets.min()) / max(1, offsets.max() - offsets.min()) * (len(RAMP) - 1) + 0.5)
+    return RAMP[shade.astype(int)].astype(int)
+
+
 # ---- what is drawn
 
 
 @pytest.mark.parametrize("text", ["(4,8):(8,1)", LAYOUT, "16:3", "(4,(2,3),2):(1,(4,16),-8)", "(6,5):(0,1)"])
 def test_each_cell_has_the_colour_of_its_offset(chrome: Chrome, page: Path, text: str) -> None:
     view = Viewed(chrome, page, text)
-    rows, cols = view.shape
-    offsets = np.array(cute_says(text).offsets).reshape((rows, cols), order="F")
-    shade = np.floor((offsets - offsets.min()) / max(1, offsets.max() - offsets.min()) * (len(RAMP) - 1) + 0.5)
-    expected = RAMP[shade.astype(int)].astype(int)
+    rows, _ = view.shape
+    expected = plain_colors(text, view.shape)
     expected[0, 0] = [0xB3, 0x40, 0x0A]  # index 0 is selected
     drawn = view.colors()
     for place in ((0, 1), (1, 0), (1, 1)):  # its ring covers the corners of its neighbours
@@ -245,6 +250,23 @@ def test_arrow_keys_walk_in_colexicographic_order(view: Viewed) -> None:
             f"= {says.coordinates[index]} · index {index} · offset {says.offsets[index]}"
         )
     assert view.js("return window.scrollY") == 0
+
+
+def test_the_last_steps_stay_marked_until_a_jump(view: Viewed) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    def marked() -> set[int]:
+        rows, cols = np.nonzero((view.colors() != plain_colors(LAYOUT, view.shape)).any(axis=-1))
+        index = view.trait("index")
+        ring = {index + 1, index + 8, index + 9}  # the selected cell's ring covers these corners
+        return set((rows + 8 * cols).tolist()) - ring
+
+    view.keys("canvas", *[Keys.ARROW_DOWN] * 9)
+    assert marked() == set(range(10))
+    view.keys("canvas", Keys.ARROW_UP)
+    assert marked() - {9} == set(range(9))
+    view.keys("canvas", Keys.ARROW_RIGHT)
+    assert marked() == {16}
 
 
 def test_number_slider_and_buttons_move_the_index(view: Viewed) -> None:
