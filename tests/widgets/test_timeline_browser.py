@@ -530,15 +530,17 @@ const light = (x) => row[4 * x] > 200;  // a line of the hatching is darker, and
 return Array.from({ length: wide }, (_, x) => x).filter((x) => x > 0 && light(x - 1) && !light(x));"""
 
 
-def test_on_a_phone_a_tap_picks_the_bar_below_its_rows_name(chrome: Chrome, page: Path) -> None:
+@pytest.mark.parametrize(("row", "kind", "tile"), [("producer", "loads", 11), ("consumer 2", "multiplies", 8)])
+def test_on_a_phone_a_tap_picks_the_bar_below_its_rows_name(
+    chrome: Chrome, page: Path, row: str, kind: str, tile: int
+) -> None:
     with phone(chrome):
         view = Timed(chrome, page, window=(4000, 8000))
         view.left, view.above = 0, ABOVE
-        for row, kind, tile in (("producer", "loads", 11), ("consumer 2", "multiplies", 8)):
-            index = view.index(row, kind, tile)
-            view.point(index, click=True, kind="touch")
-            view.wait(lambda index=index: view.trait("selected") == index)
-            view.wait(lambda tile=tile: view.marked() == listed(view.spans, tile))
+        index = view.index(row, kind, tile)
+        view.point(index, click=True, kind="touch")
+        view.wait(lambda: view.trait("selected") == index)
+        view.wait(lambda: view.marked() == listed(view.spans, tile))
 
 
 def test_a_redraw_is_far_under_a_frame(chrome: Chrome, page: Path) -> None:
