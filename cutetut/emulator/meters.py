@@ -184,11 +184,11 @@ def _tensor_copy(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
 
 def inside_bytes(tensor: TensorMap, coordinates: list[int]) -> int:
     """Bytes of a box that exist in the tensor."""
-    elements = 1
-    for start, count, step, size in zip(coordinates, tensor.counts, tensor.element_strides, tensor.sizes, strict=True):
+    units = 1
+    for start, count, step, size in zip(coordinates, tensor.counts, tensor.steps, tensor.sizes, strict=True):
         at = start + step * np.arange(count)
-        elements *= int(((at >= 0) & (at < size)).sum())
-    return elements * tensor.nbytes
+        units *= int(((at >= 0) & (at < size)).sum())
+    return units * tensor.unit
 
 
 def _bulk_copy(inst: Instruction, machine: Machine, tally: Tally) -> Meter:

@@ -15,7 +15,7 @@ import numpy as np
 
 from .errors import InFlight, OutOfBounds, Uninitialized
 from .memory import HOST, SHARED_BASE, check_alignment, index, threads_of
-from .registry import Selection
+from .registry import Selection, Step
 from .visibility import CHUNK, Visibility
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class SharedMemory:
         self.visible = Visibility(machine, len(self._buffer) // CHUNK + 1)
         self.rank_of = machine.cta_of % machine.cluster_size
         self.executing = 0  # the instruction that uses shared memory now, by its index
+        self.lenient = False  # whether it may find unwritten bytes, and then
+        self.touched = np.empty(0, np.int64)  # the host address of each thread's access
 
     def reset(self) -> None:
         """New CTAs find uninitialised shared memory."""
@@ -130,9 +132,38 @@ class SharedMemory:
         """The shared address, without rank, of a host address: what swizzling looks at."""
         return self.where(host)[1] + SHARED_BASE
 
+    # -- bytes that nothing has written (unwritten.py) ------------------------------------------
+
+    def leniently(self, step: Step, sel: Selection) -> np.ndarray:
+        """Run an ordinary load or store that may find unwritten bytes; the host address of each thread's access."""
+        self.lenient = True
+        try:
+            step(sel)
+        finally:
+            self.lenient = False
+        return self.touched
+
+    def is_written(self, host: np.ndarray, nbytes: int) -> np.ndarray:
+        """Whether something has written all bytes of each of these values."""
+        unit = min(nbytes, 8)
+        written: np.ndarray = HOST[unit][index(host + self.shadow_offset, unit)] == _ALL_WRITTEN[unit]
+        return written
+
+    def forget(self, host: np.ndarray, nbytes: int) -> None:
+        """These values are as if nothing had written them."""
+        if host.size:
+            self._mark_many(host, nbytes, UNWRITTEN)
+
+    def unwritten_load(self, host: int, nbytes: int, threads: np.ndarray) -> Uninitialized:
+        """The error of threads that load bytes nothing has written, the first of them at this address."""
+        error = self._unusable(host, nbytes, threads, "load of")
+        assert isinstance(error, Uninitialized)
+        return error
+
     # -- ordinary accesses --------------------------------------------------------------------
 
     def _note_store(self, host: np.ndarray, nbytes: int, sel: Selection) -> None:
+        self.touched = host
         operations = self.machine.pending.operations
         unit = min(nbytes, 8)
         shadow = HOST[unit]
@@ -166,13 +197,23 @@ class SharedMemory:
     def _check_load(self, host: np.ndarray, nbytes: int, sel: Selection) -> None:
         unit = min(nbytes, 8)
         where = index(host + self.shadow_offset, unit)
+        self.touched = host
         for part in range(nbytes // unit):
             bad = HOST[unit][where + part] != _ALL_WRITTEN[unit]
             if bad.any():
+                if self.lenient:
+                    bad &= self._on_its_way(host + part * unit, unit)
+                    if not bad.any():
+                        continue
                 at = int(host[bad][0]) + part * unit
                 raise self._unusable(at, unit, threads_of(sel)[bad], "load of")
         if self.visible.copies:
             self.visible.check_copied((host - self.origin) >> 4, threads_of(sel))
+
+    def _on_its_way(self, host: np.ndarray, nbytes: int) -> np.ndarray:
+        """Whether an asynchronous copy is about to write some byte of each of these values."""
+        state = [HOST[1][index(host + self.shadow_offset + i, 1)] == IN_FLIGHT for i in range(nbytes)]
+        return np.logical_or.reduce(state)
 
     def _unusable(self, host: int, nbytes: int, threads: np.ndarray, verb: str) -> Uninitialized | InFlight:
         state = HOST[1][index(np.arange(host, host + nbytes) + self.shadow_offset, 1)]
@@ -201,8 +242,13 @@ class SharedMemory:
 
     # -- the async proxy ----------------------------------------------------------------------
 
-    def claim(self, address: int, nbytes: int, thread: int, inst: int, swizzle: int = 0) -> int:
-        """The destination of an asynchronous copy: its bytes hold nothing until the copy completes."""
+    def claim(
+        self, address: int, nbytes: int, thread: int, inst: int, swizzle: int = 0, chunks: np.ndarray | None = None
+    ) -> int:
+        """The destination of an asynchronous copy: its bytes hold nothing until the copy completes.
+
+        `chunks` are the offsets of the 16 bytes that it writes, where that is not all.
+        """
         host = self.host_of(address, thread, nbytes, inst)
         one = np.array([thread])
         for op in self.machine.pending.operations:
@@ -210,8 +256,11 @@ class SharedMemory:
                 raise self._in_flight("a copy into shared memory that is still being written by", op, one)
             if any(part.meet(host, host + nbytes) for part in op.reads):
                 raise self._in_flight("a copy overwrites shared memory that is still being read by", op, one)
-        start = host + self.shadow_offset
-        HOST[1][start - 64 : start - 64 + nbytes] = IN_FLIGHT
+        if chunks is None:
+            start = host + self.shadow_offset
+            HOST[1][start - 64 : start - 64 + nbytes] = IN_FLIGHT
+        else:
+            self._mark_many(host + chunks, CHUNK, IN_FLIGHT)
         self.visible.load(host - self.origin >> 4, -(-nbytes // CHUNK), swizzle, inst)
         return host
 

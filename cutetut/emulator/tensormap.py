@@ -34,7 +34,11 @@ SWIZZLE_BYTES = {0: 0, 1: 32, 2: 64, 3: 128}  # the TMA code; a WGMMA descriptor
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A decoded tensor map: sizes, box and element strides in elements, strides in bytes, dimension 0 first."""
+    """A decoded tensor map: sizes, box and element strides in elements, strides in bytes, dimension 0 first.
+
+    `interleave` is 0, or the number of times 16 bytes that lie together (NC/8HWC8 and NC/16HWC16); sizes, box and
+    element strides of dimension 0 then count those, whatever the element type (seen on an H200).
+    """
 
     address: int
     element: str
@@ -51,10 +55,15 @@ class TensorMap:
     def rank(self) -> int:
         return len(self.sizes)
 
+    @property
+    def unit(self) -> int:
+        """Bytes of one step of dimension 0: an element, or 16 or 32 bytes of channels where they are interleaved."""
+        return 16 * self.interleave or self.nbytes
+
     @cached_property
     def box_bytes(self) -> int:
         """Bytes of one box, out-of-bounds elements included: what its mbarrier is told."""
-        return int(np.prod(self.counts)) * self.nbytes
+        return int(np.prod(self.counts)) * self.unit
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
@@ -63,13 +72,23 @@ class TensorMap:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Elements copied along each dimension: an element stride takes every n-th of the box."""
-        return tuple(-(-b // s) for b, s in zip(self.box, self.steps, strict=True))
+        """Steps copied along each dimension: an element stride takes every n-th of the box.
+
+        Of the slices of an interleaved tensor, its last dimension but one, a box takes one (seen on an H200).
+        """
+        counts = [-(-b // s) for b, s in zip(self.box, self.steps, strict=True)]
+        if self.interleave:
+            counts[-2] = 1
+        return tuple(counts)
 
     @property
     def row_pitch(self) -> int:
-        """Bytes from one row of a box to the next: with a swizzle its whole span, however narrow the box."""
-        return SWIZZLE_BYTES[self.swizzle] or self.counts[0] * self.nbytes
+        """Bytes from one row of a box to the next: with a swizzle its whole span, however narrow the box.
+
+        Interleaved boxes have no such gaps (seen on an H200).
+        """
+        dense = self.counts[0] * self.unit
+        return dense if self.interleave else SWIZZLE_BYTES[self.swizzle] or dense
 
     @cached_property
     def shared_bytes(self) -> int:
@@ -86,6 +105,7 @@ def decode(image: bytes) -> TensorMap:
     if rank > 5 or kind not in ELEMENTS:
         raise ValueError(f"not a tensor map: rank {rank}, element type {kind}")
     element, nbytes = ELEMENTS[kind]
+    interleave = control >> 11 & 3
     if control >> 16 & 1:
         element = element.replace("f32", "tf32")
     low = (words[1] >> 32, words[2] & 0xFFFFFFFF, words[2] >> 32, words[3] & 0xFFFFFFFF)
@@ -98,10 +118,10 @@ def decode(image: bytes) -> TensorMap:
         element=element,
         nbytes=nbytes,
         sizes=tuple((s & 0xFFFFFFFF) + 1 for s in sizes[:rank]),
-        strides=(nbytes, *strides[: rank - 1]),
+        strides=(16 * interleave or nbytes, *strides[: rank - 1]),
         box=tuple((b & 0xFF) + 1 for b in box[:rank]),
         element_strides=tuple((words[6] >> 32 + 3 * d & 7) + 1 for d in range(rank)),
-        interleave=control >> 11 & 3,
+        interleave=interleave,
         swizzle=control >> 13 & 3,
         nan_fill=bool(control >> 15 & 1),
     )

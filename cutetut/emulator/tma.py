@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import IllegalInstruction, Misaligned
+from .errors import IllegalInstruction, Misaligned, OutOfBounds
 from .memory import HOST, index, read_bytes, threads_of
 from .operands import address_of, addresses, elements_of
 from .pending import Operation
@@ -63,25 +63,25 @@ class Box:
         return positions.ravel() if self.inside is None else positions[self.inside]
 
 
-def locate_box(tensor: TensorMap, coordinates: list[int], window: int, by_element: bool) -> Box:
+def locate_box(tensor: TensorMap, coordinates: list[int], window: int, by_element: bool, store: bool) -> Box:
     """The pieces of the box at `coordinates` (dimension 0 first) for a shared address.
 
-    A row is what is contiguous: the box along dimension 0.
+    A row is what the box has along dimension 0.  Loads clip it at elements, stores at 16 bytes: of these a store
+    writes all if the tensor has the first (seen on an H200).
     """
-    first, count, size = coordinates[0], tensor.counts[0], tensor.sizes[0]
-    whole_rows = 0 <= first and first + count <= size
-    unit = 8 if whole_rows and not by_element else tensor.nbytes
-    pieces = count * tensor.nbytes // unit
+    first, unit, step = coordinates[0], tensor.unit, tensor.steps[0]
+    row_bytes, last = tensor.counts[0] * unit, first + (tensor.counts[0] - 1) * step
+    whole_rows = 0 <= first and last < tensor.sizes[0]
+    piece = 8 if not by_element and (whole_rows or store or unit >= 8) else tensor.nbytes
+    within = np.arange(0, row_bytes, piece, dtype=np.int64)  # offset of every piece of a row in shared memory
     starts, existing_rows = _rows(tensor, coordinates)
-    columns = np.arange(pieces, dtype=np.int64) * unit
-    globally = (tensor.address + first * tensor.nbytes + starts)[:, None] + columns
-    shared, chunks = _in_shared(len(starts), pieces, unit, tensor.row_pitch, tensor.swizzle, window % 1024)
+    globally = (tensor.address + starts)[:, None] + (first + within // unit * step) * unit + within % unit
+    shared, chunks = _in_shared(len(starts), row_bytes, piece, tensor.row_pitch, tensor.swizzle, window % 1024)
     if whole_rows and existing_rows.all():
-        return Box(unit, globally, shared, chunks, None)
-    elements = first + np.arange(pieces)
-    existing_columns = True if whole_rows else (elements >= 0) & (elements < size)
-    inside = existing_rows[:, None] & np.broadcast_to(existing_columns, pieces)
-    return Box(unit, globally, shared, chunks, inside)
+        return Box(piece, globally, shared, chunks, None)
+    at = first + (within & -CHUNK if store else within) // unit * step
+    inside = existing_rows[:, None] & ((at >= 0) & (at < tensor.sizes[0]))
+    return Box(piece, globally, shared, chunks, inside)
 
 
 def _rows(tensor: TensorMap, coordinates: list[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -96,10 +96,11 @@ def _rows(tensor: TensorMap, coordinates: list[int]) -> tuple[np.ndarray, np.nda
 
 @lru_cache(maxsize=64)
 def _in_shared(
-    rows: int, pieces: int, unit: int, pitch: int, swizzle: int, window: int
+    rows: int, row_bytes: int, piece: int, pitch: int, swizzle: int, window: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Offset of every piece, and of every chunk, from the box's shared address, whose lowest ten bits are `window`."""
-    linear = window + np.arange(rows, dtype=np.int64)[:, None] * pitch + np.arange(pieces, dtype=np.int64) * unit
+    within = np.arange(0, row_bytes, piece, dtype=np.int64)
+    linear = window + np.arange(rows, dtype=np.int64)[:, None] * pitch + within
     offsets = swizzled(linear, swizzle) - window
     return offsets, np.unique(offsets >> 4) << 4
 
@@ -140,7 +141,7 @@ class TensorOperand:
             )
         check_map(tensor, one)
         coordinates = [int(c[thread]) for c in self.coordinates]
-        if coordinates[0] * tensor.nbytes % CHUNK:  # seen on an H200, wherever the box lies
+        if not tensor.interleave and coordinates[0] * tensor.nbytes % CHUNK:  # seen on an H200, wherever the box lies
             raise IllegalInstruction(
                 f"the box begins at element {coordinates[0]} of the contiguous dimension, byte "
                 f"{coordinates[0] * tensor.nbytes}; it must begin at a multiple of {CHUNK} bytes", threads=one,
@@ -158,17 +159,19 @@ def _decode_cached(image: bytes) -> TensorMap:
 
 def check_map(tensor: TensorMap, threads: np.ndarray) -> None:
     """The rules of cuTensorMapEncodeTiled, for maps that were packed without it."""
-    inner = tensor.counts[0] * tensor.nbytes
-    span = SWIZZLE_BYTES[tensor.swizzle]
+    inner = tensor.box[0] * tensor.nbytes
+    span, aligned = SWIZZLE_BYTES[tensor.swizzle], 16 * max(1, tensor.interleave)
     problems = []
-    if tensor.address % 16:
-        problems.append(f"the global address {tensor.address:#x} is not a multiple of 16")
+    if tensor.address % aligned:
+        problems.append(f"the global address {tensor.address:#x} is not a multiple of {aligned}")
+    if any(stride % aligned for stride in tensor.strides[1:]):
+        problems.append(f"the strides {tensor.strides[1:]} are not all multiples of {aligned}")
     if inner % 16:
         problems.append(f"the box is {inner} bytes wide along the contiguous dimension, not a multiple of 16")
-    if span and inner > span:
+    if span and inner > span and not tensor.interleave:
         problems.append(f"the box is {inner} bytes wide, more than the swizzle's {span}")
-    if tensor.interleave:
-        problems.append("interleaved layouts are not emulated")
+    if tensor.interleave and tensor.rank < 3:
+        problems.append(f"an interleaved tensor of rank {tensor.rank}; it has at least 3 dimensions")
     if problems:
         raise IllegalInstruction("illegal tensor map: " + "; ".join(problems), threads=threads)
 
@@ -239,23 +242,25 @@ def _issue_load(
     one = np.array([thread])
     if shared % 128:
         raise Misaligned(_TO.format("goes to", shared), threads=one, hint=_ALIGN)
-    by_element = tensor.nan_fill or tensor.element in _CONVERTED
-    box = locate_box(tensor, coordinates, shared, by_element)
+    box = locate_box(tensor, coordinates, shared, tensor.nan_fill or tensor.element.startswith("tf32"), False)
     check_global(machine, box.existing(box.globally), box.unit, thread, False)
+    gaps = tensor.row_pitch > tensor.counts[0] * tensor.unit
     for rank in cluster_ranks(machine, thread, mask):
         target = shared if rank is None else machine.shared.in_cta(shared, rank)
         signal = barrier if rank is None else machine.shared.in_cta(barrier, rank)
-        host = machine.shared.claim(target, tensor.shared_bytes, thread, inst.index, tensor.swizzle + 1)
+        host = machine.shared.claim(
+            target, tensor.shared_bytes, thread, inst.index, tensor.swizzle + 1, box.chunks if gaps else None
+        )
         bar = machine.mbarriers.signalled(machine.shared.host_of(signal, thread, inst=inst.index), thread)
         what = f"the TMA load of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
-        run = _load_runner(machine, tensor, box, host, bar, int(machine.cta_of[thread]))
+        run = _load_runner(machine, tensor, box, host, bar, int(machine.cta_of[thread]), gaps)
         machine.pending.issue(
             Operation(what, inst, thread, run, bar, (consecutive(host, tensor.shared_bytes),), nbytes=tensor.box_bytes)
         )
 
 
 def _load_runner(
-    machine: Machine, tensor: TensorMap, box: Box, host: int, bar: Mbarrier, cta: int
+    machine: Machine, tensor: TensorMap, box: Box, host: int, bar: Mbarrier, cta: int, gaps: bool
 ) -> Callable[[], None]:
     def run() -> None:
         memory = HOST[box.unit]
@@ -265,7 +270,10 @@ def _load_runner(
             filled[box.inside] = values
             values = filled
         memory[index(box.shared.ravel() + host, box.unit)] = values.ravel()
-        machine.shared.mark_written(host, tensor.shared_bytes)
+        if gaps:
+            machine.shared.mark_written_many(box.chunks + host, CHUNK)
+        else:
+            machine.shared.mark_written(host, tensor.shared_bytes)
         machine.mbarriers.complete_bytes(bar, tensor.box_bytes, cta)
 
     return run
@@ -276,19 +284,13 @@ _NAN = {  # every 16 bits are 0x7FF7, in every type that has NaN fill (seen on a
 }  # fmt: skip
 
 
-_CONVERTED = ("f32.ftz", "tf32", "tf32.ftz")
-
-
 def _converted(bits: np.ndarray, element: str) -> np.ndarray:
-    """Elements as a load of this type delivers them: .ftz flushes float32 subnormals, tf32 rounds to nearest even."""
-    if element not in _CONVERTED:
+    """Elements as a load delivers them: tf32 rounds to nearest even, .ftz changes nothing (seen on an H200)."""
+    if not element.startswith("tf32"):
         return bits
-    if element.endswith(".ftz"):
-        bits = np.where(bits & 0x7F800000 == 0, bits & 0x80000000, bits).astype(np.uint32)
-    if element.startswith("tf32"):
-        rounded = bits + np.uint32(0xFFF) + (bits >> 13 & 1)
-        bits = np.where(bits & 0x7F800000 == 0x7F800000, bits, rounded) & np.uint32(0xFFFFE000)
-    return bits
+    rounded = bits + np.uint32(0xFFF) + (bits >> 13 & 1) & np.uint32(0xFFFFE000)
+    magnitude = bits & np.uint32(0x7FFFFFFF)
+    return np.where(magnitude > 0x7F800000, np.uint32(0x7FFFE000), np.where(magnitude == 0x7F800000, bits, rounded))
 
 
 def check_global(machine: Machine, addresses: np.ndarray, nbytes: int, thread: int, store: bool) -> None:
@@ -337,11 +339,19 @@ def _issue_store(
     one = np.array([thread])
     if shared % 128:
         raise Misaligned(_TO.format("comes from", shared), threads=one, hint=_ALIGN)
+    if min(coordinates) < 0:  # seen on an H200; a load may begin in front of the tensor
+        raise IllegalInstruction(f"a store to the box at {tuple(coordinates)}: no coordinate may be negative",
+                                 threads=one)  # fmt: skip
     host = machine.shared.host_of(shared, thread, tensor.shared_bytes, inst.index)
-    box = locate_box(tensor, coordinates, shared, reduction is not None)
+    box = locate_box(tensor, coordinates, shared, reduction is not None, True)
     machine.shared.check_async_read(box.chunks + host, thread, "the TMA store reads", 32)
     target = box.existing(box.globally)
-    check_global(machine, target, box.unit, thread, True)
+    try:
+        check_global(machine, target, box.unit, thread, True)
+    except OutOfBounds as error:
+        if (row := tensor.sizes[0] * tensor.unit) % CHUNK:
+            error.hint = f"rows of {row} bytes, no multiple of {CHUNK}: of {CHUNK} bytes a TMA store writes all or none"
+        raise
     source = index(box.existing(box.shared) + host, box.unit)
     captured: list[np.ndarray] = []
     unit = HOST[box.unit]
