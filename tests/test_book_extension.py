@@ -15,7 +15,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from cutetut_book import bugs, generated, vendor
+from cutetut_book import bugs, counted, generated, vendor
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
@@ -308,3 +308,25 @@ def test_a_record_of_bugs_that_cannot_be_shown_is_an_error(
     monkeypatch.setattr(bugs, "RECORDED", record)
     said, _ = build({"index.md": "# Index\n\n```{planted-bugs}\n```\n"})
     assert "ERROR: planted-bugs" in said
+
+
+def test_recorded_counts_become_a_table(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = sorted({what for pair in counted.COLUMNS.values() for what in pair})
+    counts = {**dict.fromkeys(names, 0), "global ld sectors": 18432, "global ld requests": 2048}
+    record = tmp_path / "ncu.json"
+    launches = {"ldmatrix shared": counts, "chapter 04": counts, "chapter 13": {**counts, "shared st wavefronts": 9}}
+    record.write_text(json.dumps({"provenance": {**FACTS, "ncu": "2025.3"}, "launches": launches}))
+    monkeypatch.setattr(counted, "RECORDED", record)
+    said, pages = build({"index.md": "# Index\n\n```{counted}\n```\n"})
+    assert said == ""
+    page = (pages / "index.html").read_text()
+    assert "Nsight Compute 2025.3" in page and "not compared, because" in page
+    assert cells_of(page)[1:] == [["04", "18,432 / 2,048", "", "", ""], ["13", "18,432 / 2,048", "", "", "9 / 0*"]]
+
+
+def test_counts_without_a_chapter_are_an_error(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = tmp_path / "ncu.json"
+    record.write_text(json.dumps({"provenance": {**FACTS, "ncu": "2025.3"}, "launches": {}}))
+    monkeypatch.setattr(counted, "RECORDED", record)
+    said, _ = build({"index.md": "# Index\n\n```{counted}\n```\n"})
+    assert "ERROR: counted" in said
