@@ -178,7 +178,8 @@ def test_a_long_table_shows_the_fastest_and_folds_the_rest(
 ) -> None:
     from cutetut import bench
 
-    content = {"provenance": FACTS, "code_hash": "now", "rows": rows_of(2, kernels)}
+    slow = {**rows_of(1, 1)[0], "kernel": "04 slow", "method": "once", "sectors": 9.0}  # a method of its own
+    content = {"provenance": FACTS, "code_hash": "now", "rows": [*rows_of(2, kernels), slow]}
     (tmp_path / "04_x.json").write_text(json.dumps(content))
     monkeypatch.setattr(generated, "DATA", tmp_path)
     monkeypatch.setattr(bench, "data_file", lambda name: tmp_path / f"{name}.json")
@@ -189,16 +190,17 @@ def test_a_long_table_shows_the_fastest_and_folds_the_rest(
     assert html.count("<details") == html.count("</details>") == int(is_folded)
     shown = cells_of(html[: html.index("<details")] if is_folded else html)
     whole = cells_of(html[html.index("<details") :] if is_folded else html)
-    header = ["size", "kernel", "burst of 40 launches", "sustained 200 ms", "sectors"]
+    header = ["size", "kernel", "burst of 40 launches", "sustained 200 ms", "once", "sectors"]
     expected = []
     for m in range(2):
         for k in range(kernels):
             cell = f"0.{10 + 10 * m + k}0 (1.{k}0 / 10.0)".replace("(1.", f"({1 + m}.")
-            expected.append([f"{256 << m}³", f"04 way {k}", cell, cell, f"{4 + k}.00"])
-    assert whole == [header, *expected]
-    if is_folded:
-        assert shown == [header, expected[kernels - 1], expected[-1]]
-        assert f"All {2 * kernels} measurements" in html
+            expected.append([f"{256 << m}³", f"04 way {k}", cell, cell, "", f"{4 + k}.00"])
+    assert whole == [header, *expected, ["256³", "04 slow", "", "", "0.100 (1.00 / 10.0)", "9.00"]]
+    if is_folded:  # without the column that would be empty
+        fastest = [header, expected[kernels - 1], expected[-1]]
+        assert shown == [[*row[:4], *row[5:]] for row in fastest]
+        assert f"All {2 * kernels + 1} measurements" in html
 
 
 def test_the_headline_is_that_of_the_readme(build: Build) -> None:
