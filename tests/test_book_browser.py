@@ -120,38 +120,61 @@ def test_picker_without_kernel_or_network(chrome: Chrome, address: str) -> None:
     assert_clean(chrome, address)
 
 
+def drawn(chrome: Chrome, count: int) -> bool:
+    """Whether the page shows this many pickers, each of them drawn."""
+    return bool(
+        chrome.execute_script(
+            """const pickers = [...document.querySelectorAll(arguments[0])];
+            const painted = (canvas) => canvas.width > 0 && canvas.height > 0 && canvas.getContext('2d')
+              .getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0);
+            return pickers.length === arguments[1] && pickers.every((picker) =>
+                [...picker.querySelectorAll('canvas')].every(painted))""",
+            PICKER,
+            count,
+        )
+    )
+
+
+def says(picker: WebElement) -> str:
+    """All text in a picker, and what its fields hold."""
+    fields = picker.find_elements("css selector", "input")
+    return str(picker.get_property("innerText")) + ",".join(str(field.get_property("value")) for field in fields)
+
+
+def press_a_key(picker: WebElement) -> None:
+    """Arrow right in the picker's first drawing; without one, type into its text box."""
+    from selenium.webdriver import Keys
+
+    for canvas in picker.find_elements("css selector", "canvas")[:1]:
+        return canvas.send_keys(Keys.ARROW_RIGHT)
+    box = picker.find_element("css selector", "input[type=text]")
+    box.send_keys(Keys.CONTROL, "a")
+    box.send_keys("1234")
+
+
 def test_every_picker_of_every_page_is_drawn_and_answers_the_keyboard(chrome: Chrome, book: Path) -> None:
     """Whatever pickers the chapters hold: each page draws all of them, and a key changes what each one says."""
-    from selenium.webdriver import Keys
     from selenium.webdriver.support.ui import WebDriverWait
 
-    drawn = """const pickers = [...document.querySelectorAll(arguments[0])];
-        return pickers.length === arguments[1] && pickers.every((picker) =>
-            [...picker.querySelectorAll('canvas')].every((canvas) => canvas.width > 60 && canvas.style.width))"""
-    says = """return arguments[0].innerText + [...arguments[0].querySelectorAll('input')].map((n) => n.value).join()"""
     pages = {page: page.read_text().count(VIEW) for page in sorted((book / "notebooks").glob("*.html"))}
     assert any(pages.values())
     for page, count in pages.items():
         if not count:
             continue
         open_page(chrome, page.as_uri())
-        WebDriverWait(chrome, 30).until(
-            lambda c, count=count: c.execute_script(drawn, PICKER, count), f"{page.name}: not all {count} are drawn"
-        )
+        WebDriverWait(chrome, 30).until(functools.partial(drawn, count=count), f"{page.name}: {count} are not drawn")
         for picker in chrome.find_elements("css selector", PICKER):
-            before = chrome.execute_script(says, picker)
-            canvases = picker.find_elements("css selector", "canvas")
-            if canvases:
-                canvases[0].send_keys(Keys.ARROW_RIGHT)
-            else:
-                box = picker.find_element("css selector", "input[type=text]")
-                box.send_keys(Keys.CONTROL, "a")
-                box.send_keys("1234")
-            WebDriverWait(chrome, 20).until(
-                lambda c, picker=picker, before=before: c.execute_script(says, picker) != before,
-                f"{page.name}: {picker.get_attribute('aria-label')} ignores the keyboard",
+            before = says(picker)
+            press_a_key(picker)
+            name = picker.get_attribute("aria-label")
+            WebDriverWait(picker, 20).until_not(
+                functools.partial(_still_says, before), f"{page.name}: {name} ignores the keyboard"
             )
         assert_clean(chrome, book.as_uri())
+
+
+def _still_says(before: str, picker: WebElement) -> bool:
+    return says(picker) == before
 
 
 def test_picture_stands_in_without_javascript(book: Path) -> None:
