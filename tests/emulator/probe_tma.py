@@ -1,8 +1,9 @@
-"""What the TMA of a Hopper GPU does where the PTX ISA is silent: `python -m tests.emulator.probe_tma FILE.json`.
+"""What the TMA of a Hopper GPU does where the PTX ISA is silent: `python -m tests.emulator.probe_tma [FILE.json]`.
 
 Every copy of every case below is written down: the driver's verdict on the map, how many bytes the mbarrier was told
 of, and what lies in shared memory after a load or in the tensor after a store. What is copied are the numbers
 1, 2, 3 ... in 16 bits, so what arrives says where it came from; 0 is out of bounds and 0xEEEE was never written.
+test_tma_recorded.py holds the emulator to the answers of an H200 in data/tma.json.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from tests.emulator.harness import kernel
 from tests.emulator.tensors import Map
 from tests.emulator.test_tma import BOX_AT, SMEM, coordinates_in, store_text
 
+RECORDED = Path(__file__).parent / "data" / "tma.json"
+UNWRITTEN = 0xEEEE
 NUMBERS = np.arange(1, 60001, dtype=np.uint16)  # all below 0xEEEE
 SHARED = 16384  # bytes that a box may lie in
 MOST = 65536  # bytes that no box has
@@ -56,6 +59,14 @@ def counting_text(tensor: Map, offset: int) -> str:
     return kernel(body, 5, header=SMEM)
 
 
+def reach(tensor: Map, at: tuple[int, ...]) -> int:
+    """No element of a box that a load reads lies behind this byte of the tensor."""
+    counts = [1 if tensor.interleave and d == tensor.rank - 2 else n for d, n in enumerate(tensor.counts)]
+    last = [min(a + n * s, size) - 1 for a, n, s, size in zip(at, counts, tensor.steps, tensor.sizes, strict=False)]
+    unit = 16 * tensor.interleave or tensor.nbytes
+    return sum(max(n, 0) * s for n, s in zip(last, (unit, *tensor.strides), strict=True)) + unit
+
+
 def loads(
     tensor: Map, moves: Iterable[tuple[int, ...]], offset: int = 0, data: np.ndarray = NUMBERS
 ) -> Iterator[dict[str, Any]]:
@@ -66,7 +77,9 @@ def loads(
         return
     text = counting_text(tensor, offset)
     for at in moves:
-        found = {"case": tensor.case(), "at": at[: tensor.rank], "offset": offset, "hint": image[128:144]}
+        if reach(tensor, at) > data.nbytes:
+            continue
+        found = {"case": tensor.case(), "at": at[: tensor.rank], "offset": offset}
         out, counted = np.zeros(SHARED, np.uint8), np.zeros(1, np.uint32)
         try:
             run_on_gpu(text, tensor.over(data), data, np.array(at[: tensor.rank], np.int32), out, counted,
@@ -172,18 +185,59 @@ def interleaved() -> Iterator[dict[str, Any]]:
             yield from loads(replace(tensor, element_strides=steps), [ORIGIN, (1, 1, 1)])
 
 
-def main(path: str) -> None:
-    found: dict[str, list[dict[str, Any]]] = {}
+def runs_of(words: np.ndarray) -> str:
+    """16-bit words in short: "7+3" is 7 8 9, "0*4" four zeros; hexadecimal only where nothing was written: "eeee*2"."""
+    found, at = [], 0
+    while at < len(words):
+        first = int(words[at])
+        step = int(len(words) > at + 1 and int(words[at + 1]) == first + 1)
+        end = at + 1
+        while end < len(words) and int(words[end]) == first + step * (end - at):
+            end += 1
+        found.append(f"{'eeee' if first == UNWRITTEN else first}{'+' if step else '*'}{end - at}")
+        at = end
+    return " ".join(found)
+
+
+def words_of(runs: str) -> np.ndarray:
+    """The words that `runs_of` shortened."""
+    found = []
+    for run in runs.split():
+        step = "+" in run
+        first, count = run.split("+" if step else "*")
+        value = UNWRITTEN if first == "eeee" else int(first)
+        found.append(value + step * np.arange(int(count)))
+    return np.concatenate([np.zeros(0), *found]).astype(np.uint16)
+
+
+def shortened(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows by their map: {"case": ..., "copies": [{"at", "offset", "bytes", "words"}, ...]}."""
+    groups: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if "illegal memory access" in row.get("fault", ""):  # the box is larger than this kernel's shared memory
+            continue
+        group = groups.setdefault(json.dumps(row["case"]), {"case": row["case"], "copies": []})
+        copy: dict[str, Any] = {key: row[key] for key in row if key not in ("case", "shared", "tensor")}
+        for what in {"shared", "tensor"} & set(row):
+            copy["words"] = runs_of(np.frombuffer(bytes.fromhex(row[what]), np.uint16))
+        group["copies"].append(copy)
+    return list(groups.values())
+
+
+def write(found: dict[str, list[dict[str, Any]]], facts: dict[str, str], path: Path) -> None:
+    """The data file: one line for each map."""
+    parts = [f"{json.dumps(name)}: [\n" + ",\n".join(map(json.dumps, rows)) + "\n]" for name, rows in found.items()]
+    path.write_text(f'{{"provenance": {json.dumps(facts)},\n' + ",\n".join(parts) + "\n}\n")
+
+
+def main(path: Path) -> None:
+    from cutetut import provenance
+
+    facts, found = provenance.collect(), {}
     for probe in (counts, conversions, stored, interleaved):
-        rows = found.setdefault(probe.__name__, [])
-        for row in probe():
-            rows.append(row)
-            if len(rows) % 20 == 0:
-                Path(path).write_text(json.dumps(found))
-        Path(path).write_text(json.dumps(found))
-        lost = [sum(key in row for row in rows) for key in ("refused", "fault")]
-        print("{}: {} asked, refused {}, faults {}".format(probe.__name__, len(rows), *lost), flush=True)
+        found[probe.__name__] = shortened(probe())
+        write(found, facts, path)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else RECORDED)

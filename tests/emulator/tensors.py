@@ -125,13 +125,17 @@ def aligned(values: np.ndarray, to: int = 128) -> np.ndarray:
     return copy
 
 
-def elements(tensor: Map, coordinates: tuple[int, ...]) -> Iterator[tuple[int, int | None]]:
-    """(byte from the box's begin before swizzling, byte in the tensor or None for out of bounds) of every element."""
+def elements(tensor: Map, coordinates: tuple[int, ...], piece: int = 1) -> Iterator[tuple[int, int | None]]:
+    """(byte from the box's begin before swizzling, byte in the tensor or None for out of bounds) of every element.
+
+    Rows end at a multiple of `piece` elements.
+    """
     strides = (tensor.nbytes, *tensor.strides)
+    limits = (-(-tensor.sizes[0] // piece) * piece, *tensor.sizes[1:])
     for linear, reversed_index in enumerate(itertools.product(*[range(n) for n in reversed(tensor.counts)])):
         row, column = divmod(linear, tensor.counts[0])
         at = [c + i * s for c, i, s in zip(coordinates, reversed(reversed_index), tensor.steps, strict=True)]
-        inside = all(0 <= a < n for a, n in zip(at, tensor.sizes, strict=True))
+        inside = all(0 <= a < n for a, n in zip(at, limits, strict=True))
         place = sum(a * s for a, s in zip(at, strides, strict=True))
         yield row * tensor.row_bytes + column * tensor.nbytes, place if inside else None
 
@@ -154,9 +158,9 @@ def loaded(tensor: Map, data: np.ndarray, coordinates: tuple[int, ...], offset: 
 
 
 def stored(tensor: Map, data: np.ndarray, image: np.ndarray, coordinates: tuple[int, ...], offset: int) -> np.ndarray:
-    """The tensor's bytes after a store of the box that lies at `offset` of shared memory."""
+    """The tensor's bytes after a store of the box that lies at `offset` of shared memory: in whole pieces of 16."""
     result = data.copy()
-    for here, there in elements(tensor, coordinates):
+    for here, there in elements(tensor, coordinates, 16 // tensor.nbytes):
         if there is not None:
             source = swizzle(offset + here, tensor.swizzle)
             result[there : there + tensor.nbytes] = image[source : source + tensor.nbytes]

@@ -95,11 +95,12 @@ def test_loads_of_every_element_type(rng: np.random.Generator, element: str) -> 
         check_load(rng, tensor, coordinates)
 
 
-def edges(tensor: Map, *, beyond: bool = True) -> list[list[int]]:
+def edges(tensor: Map, lowest: int | None = None) -> list[list[int]]:
     """Coordinates around both ends of every dimension; those of dimension 0 at multiples of 16 bytes."""
-    found = [[-b, -1, 0, 1, n - b, n - 1, *[n] * beyond] for n, b in zip(tensor.sizes, tensor.box, strict=True)]
+    found = [[-b, -1, 0, 1, n - b, n - 1, n] for n, b in zip(tensor.sizes, tensor.box, strict=True)]
     unit = 16 // tensor.nbytes
-    return [[c // unit * unit for c in found[0]], *found[1:]]
+    found[0] = [c // unit * unit for c in found[0]]
+    return [[c for c in row if lowest is None or c >= lowest] for row in found]
 
 
 RANKS = [
@@ -170,8 +171,8 @@ def test_nan_fill(rng: np.random.Generator, element: str) -> None:
 
 
 @pytest.mark.parametrize("element", ["tf32", "tf32.ftz", "f32", "f32.ftz"])
-def test_loads_round_to_tf32_and_flush_subnormals(rng: np.random.Generator, element: str) -> None:
-    """tf32: to the nearest of 10 fraction bits, ties to even; .ftz: subnormals become zero of their sign."""
+def test_loads_round_to_tf32(rng: np.random.Generator, element: str) -> None:
+    """tf32: to the nearest of 10 fraction bits, ties to even, subnormals too; .ftz makes no difference to a load."""
     bits = rng.integers(0, 1 << 32, 64, dtype=np.uint32)
     bits[bits & 0x7F800000 == 0x7F800000] = 0x3F800000
     bits[:8] = 0x3F801000, 0x3F803000, 0x3F801001, 0x3F800FFF, 0xBF801000, 0x007FFFFF, 0x80000001, 0x3FFFF000
@@ -179,8 +180,6 @@ def test_loads_round_to_tf32_and_flush_subnormals(rng: np.random.Generator, elem
     got = load(tensor, aligned(bits).view(np.uint8), (0,)).view(np.uint32)
     wanted = []
     for value in bits.tolist():
-        if element.endswith(".ftz") and value & 0x7F800000 == 0:
-            value &= 0x80000000
         if element.startswith("tf32"):
             rest, value = value & 0x1FFF, value & ~0x1FFF
             if rest > 0x1000 or (rest == 0x1000 and value & 0x2000):
@@ -243,9 +242,10 @@ def store(
 
 @pytest.mark.parametrize("tensor", RANKS, ids=lambda t: f"{t.rank}d")
 def test_stores_over_every_edge(rng: np.random.Generator, tensor: Map) -> None:
+    """A store may begin at no negative coordinate, and writes 16 bytes where one of them is inside."""
     for _ in range(6):
-        coordinates = tuple(int(rng.choice(e)) for e in edges(tensor, beyond=False))
-        data = random_tensor(rng, tensor)
+        coordinates = tuple(int(rng.choice(e)) for e in edges(tensor, lowest=0))
+        data = aligned(np.concatenate([random_tensor(rng, tensor), np.zeros(16, np.uint8)]))
         image = rng.integers(0, 255, -(-tensor.box_bytes // 128) * 128).astype(np.uint8)
         wanted = stored(tensor, data, image, coordinates, 0)
         store(tensor, data, image, coordinates)
@@ -269,8 +269,8 @@ def test_stores_of_swizzled_boxes(rng: np.random.Generator, mode: int, inner: in
     tensor = Map("u8", (256, 24), (256,), (inner, 9), swizzle=mode)
     data = random_tensor(rng, tensor)
     image = rng.integers(0, 255, -(-(offset + tensor.shared_bytes) // 128) * 128).astype(np.uint8)
-    wanted = stored(tensor, data, image, (208, -2), offset)
-    store(tensor, data, image, (208, -2), offset)
+    wanted = stored(tensor, data, image, (208, 18), offset)
+    store(tensor, data, image, (208, 18), offset)
     np.testing.assert_array_equal(data, wanted)
 
 
