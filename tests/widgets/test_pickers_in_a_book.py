@@ -27,13 +27,16 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 CELLS = (
-    "import cutetut\nfrom cutetut.widgets import DescriptorDecoder, LayoutViewer, SwizzleView",
+    "import cutetut\nfrom cutetut.widgets import *\nfrom tests.widgets import maps, pipelines",
     'LayoutViewer("((4,2),8):((1,16),4)", index=29, title="A nested layout")',
     'LayoutViewer("(8,32):(32,1)", name="rows", title="Row-major")',
     'SwizzleView(word=(5, 9), title="K_SW128")',
     'DescriptorDecoder(0x4000004000012340, title="A of the first WGMMA")',
+    'ThreadPicker(maps.scalar_gemm_maps(), thread_grid=(16, 16), title="Who owns C")',
+    'Timeline(pipelines.recordings(), title="A pipeline")',
 )
-PICKERS = 4
+ORDER = ("layout-viewer", "layout-viewer", "swizzle-view", "descriptor-decoder", "thread-picker", "timeline")
+PICKERS = len(ORDER)
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +73,12 @@ def opened(chrome: Chrome, book: Path, fragment: str = "") -> list[WebElement]:
     console_errors(chrome), requested(chrome)
     chrome.get(book.as_uri() + fragment)
     drawn = """return document.querySelectorAll('.cutetut-picker').length === arguments[0]
-        && [...document.querySelectorAll('.cutetut-picker canvas')].every((c) => parseFloat(c.style.width) > 60)"""
+        && [...document.querySelectorAll('.cutetut-picker canvas')].every((c) => c.width > 0
+            && c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((value) => value > 0))"""
     WebDriverWait(chrome, 20).until(lambda c: c.execute_script(drawn, PICKERS), "the pickers are not drawn")
-    order = ("layout-viewer", "layout-viewer", "swizzle-view", "descriptor-decoder")
     found = chrome.find_elements("css selector", ".cutetut-picker")
-    assert [f"cutetut-{name}" in str(p.get_attribute("class")) for name, p in zip(order, found, strict=True)] == [
-        True
-    ] * 4
+    for name, picker in zip(ORDER, found, strict=True):
+        assert f"cutetut-{name}" in str(picker.get_attribute("class"))
     return found
 
 
