@@ -23,6 +23,7 @@ import numpy as np
 from tests.emulator.harness import Argument, Dim, OfAddress
 
 ROOT = Path(__file__).resolve().parents[2]
+COMMAND = (sys.executable, "-m", "tests.emulator.hardware")  # the worker; its argument is a connection's number
 LOG_BYTES = 8192
 START_SECONDS = 90.0  # for a worker to import this module and make a context
 SECONDS = 15.0  # for one launch, the assembly of its text included
@@ -44,7 +45,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self.connection, theirs = Pipe()
-        command = [sys.executable, "-m", "tests.emulator.hardware", str(theirs.fileno())]
+        command = [*COMMAND, str(theirs.fileno())]
         environment = {**os.environ, "CUTETUT_BACKEND": "gpu"}
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=[theirs.fileno()])
         theirs.close()
