@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cutetut import notebooks
+from cutetut import notebooks, profile
 from tests.products import exact, wide
 
 ROUNDED = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-10, torch.float8_e4m3fn: 2.0**-8}  # C, once
@@ -20,9 +20,7 @@ def chapter() -> ModuleType:
     return notebooks.load("13_warp_specialized")
 
 
-def agrees(
-    chapter: ModuleType, device: str, shape: tuple[int, int, int], dtype: torch.dtype, **change: object
-) -> None:
+def agrees(chapter: ModuleType, device: str, shape: tuple[int, int, int], dtype: torch.dtype, **change: object) -> None:
     """Compare one product with float64; C starts as NaN, so that an element nobody writes is seen."""
     M, N, K = shape
     rng = np.random.default_rng(sum(shape))
@@ -130,3 +128,14 @@ def test_experiments_compute_the_same(experiments: ModuleType, device: str, name
 def test_a_change_must_hit_one_place(experiments: ModuleType) -> None:
     with pytest.raises(ValueError, match="must be there once"):
         experiments.changed(("cute.arch", "nothing"))
+
+
+@pytest.mark.emulator
+def test_c_is_stored_once(chapter: ModuleType) -> None:
+    """256x256x128 by one cluster: a TMA store is issued by every lane that gets there, so one lane must be elected."""
+    shapes = ((256, 128), (256, 128), (256, 256))
+    A, B, C = (torch.zeros(*shape, dtype=torch.bfloat16) for shape in shapes)
+    order, trace = torch.zeros(1, dtype=torch.int32), torch.zeros(1, 1, 1, 1, dtype=torch.int64)
+    counts = profile.count(chapter.gemm_launch, A, B, C, order, trace, 1, chapter.Config())
+    stores = counts.traffic["global", "tma store"]
+    assert (stores.asked, stores.requests) == (C.nbytes, 256 * 256 // (64 * 64))
