@@ -130,12 +130,11 @@ class Tile {
     }
   }
 
-  /** Set the font of `write` to a size in CSS pixels; returns how many of its characters fit into a cell. */
+  /** Set the font of `write` to a size in CSS pixels. */
   letters(size) {
     this.context.font = `${Math.round(size * this.dpr)}px ${this.theme.mono}`;
     this.context.textAlign = "center";
     this.context.textBaseline = "middle";
-    return Math.floor((this.wide - 2 * this.dpr) / this.context.measureText("0").width);
   }
 
   /** Write lines of text into a cell, or into `span` cells of its row. */
@@ -166,11 +165,11 @@ class Tile {
     }
   }
 
-  /** Ring one cell (or `span` of its row) in two tones, `bold` times the usual line, and point at it from both axes. */
-  ring(place, bold = 1, span = 1) {
-    const { context } = this;
+  /** Ring one cell in two tones, `bold` times the usual line, and point at it from both axes. */
+  ring(place, bold = 1) {
+    const { context, wide } = this;
     const [x, y] = this.corner(place);
-    const [line, wide] = [bold * this.line, span * this.wide];
+    const line = bold * this.line;
     context.lineWidth = line;
     for (const [color, gap] of [[this.theme.bg, 1.5 * line], [this.theme.fg, 0.5 * line]]) {
       context.strokeStyle = color;
