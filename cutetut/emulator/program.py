@@ -17,7 +17,7 @@ from .memory import threads_of
 from .observe import Watcher, watch
 from .ptx import Instruction, Negated
 from .registry import Opcode, Selection, Step, lookup
-from .unwritten import Unwritten, registers_in
+from .unwritten import Loads, Unwritten, registers_in
 
 
 @dataclass
@@ -40,8 +40,11 @@ class Program:
     block_of_label: dict[str, int]
 
 
-def decode(machine: Machine) -> Program:
-    """Decode every instruction once; raises UnknownInstruction before anything has run."""
+def decode(machine: Machine, loads: Loads | None = None) -> Program:
+    """Decode every instruction once; raises UnknownInstruction before anything has run.
+
+    With `loads`, what comes out of shared memory is marked too (see unwritten.py).
+    """
     body = machine.kernel.body
     entries = [lookup(inst) for inst in body]
     starts = _leaders(machine, entries)
@@ -55,7 +58,7 @@ def decode(machine: Machine) -> Program:
         block = Block(n, body[start:stop])
         block.successors = _successors(block, entries[start:stop], labels, machine, n + 1)
         program.blocks.append(block)
-    unwritten = Unwritten(machine, program.blocks, entries)
+    unwritten = Unwritten(machine, program.blocks, entries, loads)
     machine.unwritten_marks = unwritten.marks
     watcher = watch(machine)
     for block in program.blocks:

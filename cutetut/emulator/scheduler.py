@@ -19,7 +19,16 @@ import numpy as np
 from . import units  # noqa: F401  (registers the opcodes)
 from .barriers import Barriers
 from .deadlock import Report
-from .errors import BudgetExceeded, Deadlock, EmulatorError, EmulatorWarning, LaunchError, Place
+from .errors import (
+    BudgetExceeded,
+    Deadlock,
+    EmulatorError,
+    EmulatorWarning,
+    InFlight,
+    LaunchError,
+    Place,
+    Uninitialized,
+)
 from .machine import Counters, Dim, Launch, Machine
 from .memory import GlobalMemory, threads_of
 from .program import Block, decode, narrow
@@ -27,6 +36,7 @@ from .ptx import Instruction, Module
 from .registry import Selection
 from .source import describe, kernel_name
 from .source import text as source_text
+from .unwritten import Loads, is_load_from_shared
 
 READY, WAITING, PARKED, DONE = range(4)
 DEFAULT_BUDGET = 20_000_000
@@ -105,6 +115,7 @@ class Scheduler:
         self.budget = budget
         machine.scheduler = self
         self.program = decode(machine)
+        self.loads: Loads | None = None  # of unwritten shared memory; from the first on, `program` marks values
         self.kernel_name = kernel_name(machine.kernel)
         self.warps = machine.T // 32
         self.pc = np.zeros(machine.T, np.int32)
@@ -159,18 +170,23 @@ class Scheduler:
         try:
             self._execute(block, sel)
         except EmulatorError as error:
-            self._locate(error, sel)
+            self.locate(error, sel)
             raise
 
-    def _execute(self, block: Block, sel: Selection) -> None:
-        done = 0
+    def _execute(self, block: Block, sel: Selection, first: int = 0) -> None:
+        done = first
         try:
-            for step in block.steps:
+            for step in block.steps[first:] if first else block.steps:
                 step(sel)
                 done += 1
-        except EmulatorError:
+        except EmulatorError as error:
             self.current = block.instructions[done]
-            raise
+            if isinstance(error, InFlight) and self.loads is not None and self.current.index in self.loads.errors:
+                raise self.loads.errors[self.current.index] from None  # the same load came even before its copy
+            if not self._marks_loads_from_now_on(error):
+                raise
+            self._execute(self.program.blocks[block.number], sel, done)
+            return
         self._count(block, sel)
         if block.control is None:
             self.go(sel, block.number + 1) if block.instructions else self.exit(sel)
@@ -185,6 +201,18 @@ class Scheduler:
         outcome = block.control(sel)
         if outcome is not None:
             self.go(sel, outcome)
+
+    def _marks_loads_from_now_on(self, error: EmulatorError) -> bool:
+        """Whether an error is the first load of unwritten shared memory: only using what it loads is one."""
+        inst = self.current
+        if not isinstance(error, Uninitialized) or self.loads is not None or error.place is not None:
+            return False
+        if inst is None or not is_load_from_shared(inst):
+            return False
+        self.locate(error, slice(0, 0))
+        self.loads = Loads(self.machine, error)
+        self.program = decode(self.machine, self.loads)
+        return True
 
     def go_where(self, sel: Selection, taken: np.ndarray, block: Block) -> None:
         """A guarded control instruction: some threads execute it, the others go on behind it."""
@@ -269,7 +297,7 @@ class Scheduler:
             if pending.complete_oldest(waking=not self.idle_time_outs):
                 return
         except EmulatorError as error:
-            self._locate(error, slice(0, 0))
+            self.locate(error, slice(0, 0))
             raise
         if pending.events != self.events_at_time_out:
             self.idle_time_outs = 0
@@ -277,7 +305,7 @@ class Scheduler:
         self.events_at_time_out = pending.events
         if self.idle_time_outs > TIME_OUTS or not self.machine.mbarriers.time_out():
             stuck = Report(self).error()
-            self._locate(stuck, slice(0, 0))
+            self.locate(stuck, slice(0, 0))
             raise stuck
 
     # -- warp-wide instructions ---------------------------------------------------------------
@@ -391,7 +419,8 @@ class Scheduler:
         """Add another program point to an error: what happened there, and the lines."""
         error.notes.append(f"  {what}:\n{self.place(inst, thread).describe()}")
 
-    def _locate(self, error: EmulatorError, sel: Selection) -> None:
+    def locate(self, error: EmulatorError, sel: Selection) -> None:
+        """Say where an error happened: the current instruction and, of these threads, the first that is to blame."""
         if error.place is not None:
             return
         inst = self.current

@@ -1,14 +1,19 @@
-"""Registers that are used before anything wrote them.
+"""Values that are used before anything wrote them, in registers and in shared memory.
 
 Definite assignment over the control flow graph proves nearly all reads; only the registers it cannot
 prove get a mark per thread at run time.  A value computed from an unwritten register is unwritten
 too, which is no error yet: a predicated load may leave a lane's register alone as long as that
 lane's result goes nowhere.  Using it is one: in an address, a predicate, a store, a barrier,
 anything but arithmetic.
+
+Shared memory that nothing wrote is alike: rows beyond a matrix may be loaded, reduced and stored to
+shared memory again.  Kernels seldom do that, and marks for everything that comes out of shared memory
+cost time, so they begin with the first such load (`Loads`): the program is decoded again, with marks.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +21,7 @@ import numpy as np
 
 from .errors import Uninitialized
 from .memory import threads_of
-from .ptx import Address, Group, Instruction, Negated, Operand, Pair, Register, Vector
+from .ptx import BYTES, Address, Group, Instruction, Negated, Operand, Pair, Register, Vector
 from .registry import Opcode, Selection, Step
 from .warp import shuffle_sources
 
@@ -51,27 +56,73 @@ def _operands_read(inst: Instruction, entry: Opcode) -> list[Register]:
     return list(registers_in(inst.operands[entry.results :]))
 
 
-def _passed_on(inst: Instruction, entry: Opcode) -> set[str]:
-    """The registers whose values reach nothing but the result: operands of arithmetic, and what a shuffle moves."""
+def _passed_on(inst: Instruction, entry: Opcode, loads: Loads | None) -> set[str]:
+    """The registers whose values reach nothing but the result: operands of arithmetic, and what a shuffle moves.
+
+    With `loads`, also what is stored to shared memory: it is marked there.
+    """
     if entry.unit == "alu":
         return {r.name for r in _operands_read(inst, entry)}
+    if loads is not None and _is_store_to_shared(inst):
+        return {r.name for r in registers_in(inst.operands[1:2])} - {r.name for r in registers_in(inst.operands[:1])}
     if entry.mnemonic == "shfl.sync":
         return {r.name for r in registers_in(inst.operands[1:2])} - {r.name for r in registers_in(inst.operands[2:])}
     return set()
 
 
-class Unwritten:
-    """What may be unwritten where, and the run-time marks (True: written) of those registers."""
+def is_load_from_shared(inst: Instruction) -> bool:
+    """Whether an instruction is an ordinary load that can only be from shared memory."""
+    return inst.parts[0] == "ld" and inst.parts[-1] != "b128" and any(p.startswith("shared") for p in inst.parts)
 
-    def __init__(self, machine: Machine, blocks: Sequence[Block], entries: list[Opcode]) -> None:
+
+def _is_store_to_shared(inst: Instruction) -> bool:
+    return inst.parts[0] == "st" and inst.parts[-1] != "b128" and any(p.startswith("shared") for p in inst.parts)
+
+
+class Loads:
+    """The loads of unwritten shared memory, by instruction, and which of them each thread did last."""
+
+    def __init__(self, machine: Machine, first: Uninitialized) -> None:
         self.machine = machine
-        self.doubtful = _doubtful_reads(list(machine.registers), blocks, entries)
+        self.errors: dict[int, Uninitialized] = {}
+        self.last = np.full(machine.T, -1)
+        self.first = first
+
+    def note(self, inst: Instruction, threads: np.ndarray, error: Callable[[], Uninitialized]) -> None:
+        """Some threads have loaded what nothing wrote; `error` describes it."""
+        self.last[threads] = inst.index
+        if inst.index not in self.errors:
+            self.errors[inst.index] = found = error()
+            self.machine.scheduler.current = inst
+            self.machine.scheduler.locate(found, threads)
+
+    def behind(self, thread: int) -> Uninitialized:
+        """The load that a thread's unwritten value came from: its own last one, or else the kernel's first."""
+        return self.errors.get(int(self.last[thread]), self.first)
+
+
+class Unwritten:
+    """What may be unwritten where, and the run-time marks (True: written) of those registers.
+
+    `loads` is None as long as nothing has loaded unwritten shared memory.
+    """
+
+    def __init__(
+        self, machine: Machine, blocks: Sequence[Block], entries: list[Opcode], loads: Loads | None = None
+    ) -> None:
+        self.machine = machine
+        self.loads = loads
+        self.doubtful = _doubtful_reads(list(machine.registers), blocks, entries, loads)
         names = set().union(*self.doubtful.values()) if self.doubtful else set()
         for block in blocks:
             for inst in block.instructions:
-                if self.doubtful.get(inst.index, set()) & _passed_on(inst, entries[inst.index]):
+                doubt = self.doubtful.get(inst.index, set()) & _passed_on(inst, entries[inst.index], loads)
+                if doubt or (loads is not None and is_load_from_shared(inst)):
                     names |= {r.name for r in _written(inst, entries[inst.index])}
-        self.marks: Marks = {name: np.zeros(machine.T, np.bool_) for name in sorted(names)}
+        before = machine.unwritten_marks if loads is not None else {}
+        self.marks: Marks = {
+            name: before.get(name, np.full(machine.T, loads is not None)) for name in sorted(names)
+        }  # what had no mark so far has been written wherever it is read
 
     def check_guard(self, step: Step, inst: Instruction) -> Step:
         """The step with a check of its guard predicate in front, which every thread reads."""
@@ -82,13 +133,18 @@ class Unwritten:
     def watch(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
         """The step with a check of its operands in front, or with marks that follow the values."""
         doubtful = self.doubtful.get(inst.index, set())
-        reads, passed_on = {r.name for r in _operands_read(inst, entry)} & doubtful, _passed_on(inst, entry)
+        reads = {r.name for r in _operands_read(inst, entry)} & doubtful
+        passed_on = _passed_on(inst, entry, self.loads)
         results = _written(inst, entry)
         flags = results[1:] if entry.mnemonic == "shfl.sync" else []  # d|p: whether the lane is in range is known
         writes = [self.marks[r.name] for r in results if r.name in self.marks and r not in flags]
         always = [self.marks[r.name] for r in flags if r.name in self.marks]
         if used := sorted(reads - passed_on):
             step = _both(self._check(used), step)
+        if self.loads is not None and is_load_from_shared(inst):
+            return self._marking_load(step, inst, self.loads)
+        if self.loads is not None and _is_store_to_shared(inst) and reads & passed_on:
+            return self._marking_store(step, inst)
         if not writes and not always:
             return step
         known = self._known(inst, sorted(reads & passed_on)) if reads & passed_on else None
@@ -103,12 +159,45 @@ class Unwritten:
 
         return run
 
+    def _marking_load(self, step: Step, inst: Instruction, loads: Loads) -> Step:
+        """A load that may find unwritten shared memory, and marks what it found."""
+        shared, unit = self.machine.shared, BYTES[inst.parts[-1]]
+        parts = inst.operands[0].items if isinstance(inst.operands[0], Vector) else inst.operands[:1]
+        marks = [self.marks[part.name] if isinstance(part, Register) else None for part in parts]
+
+        def run(sel: Selection) -> None:
+            host = shared.leniently(step, sel)
+            for i, mark in enumerate(marks):
+                written = shared.is_written(host + i * unit, unit)
+                if mark is not None:
+                    mark[sel] = written
+                if not written.all():
+                    at, threads = int(host[~written][0]) + i * unit, threads_of(sel)[~written]
+                    loads.note(inst, threads, functools.partial(shared.unwritten_load, at, unit, threads))
+
+        return run
+
+    def _marking_store(self, step: Step, inst: Instruction) -> Step:
+        """A store to shared memory of values that may be unwritten: so are the bytes then."""
+        shared, unit = self.machine.shared, BYTES[inst.parts[-1]]
+        parts = inst.operands[1].items if isinstance(inst.operands[1], Vector) else inst.operands[1:2]
+        marks = [self._operand_mark(part) for part in parts]
+
+        def run(sel: Selection) -> None:
+            host = shared.leniently(step, sel)
+            for i, mark in enumerate(marks):
+                shared.forget(host[~mark[sel]] + i * unit, unit)
+
+        return run
+
     def _check(self, names: list[str]) -> Step:
         reads = [(name, self.marks[name]) for name in names]
 
         def check(sel: Selection) -> None:
             for name, mark in reads:
                 if not (written := mark[sel]).all():
+                    if self.loads is not None:
+                        raise self.loads.behind(int(threads_of(sel)[~written][0]))
                     raise Uninitialized(
                         f"register {name} is used, and nothing has written the value in it",
                         threads=threads_of(sel)[~written],
@@ -166,7 +255,9 @@ def _both(first: Step, second: Step) -> Step:
     return run
 
 
-def _doubtful_reads(registers: list[str], blocks: Sequence[Block], entries: list[Opcode]) -> dict[int, set[str]]:
+def _doubtful_reads(
+    registers: list[str], blocks: Sequence[Block], entries: list[Opcode], loads: Loads | None
+) -> dict[int, set[str]]:
     """For each instruction that may read unwritten registers: which ones."""
     bit = {name: 1 << i for i, name in enumerate(registers)}
     state_at = [(1 << len(bit)) - 1] * len(blocks)  # what every path to a block has written
@@ -174,7 +265,7 @@ def _doubtful_reads(registers: list[str], blocks: Sequence[Block], entries: list
     work, seen = [0], {0}
     while work:
         n = work.pop()
-        state = _flow(blocks[n], state_at[n], bit, entries, None)
+        state = _flow(blocks[n], state_at[n], bit, entries, loads, None)
         for successor in blocks[n].successors:
             if successor >= len(blocks):
                 continue
@@ -186,18 +277,24 @@ def _doubtful_reads(registers: list[str], blocks: Sequence[Block], entries: list
                     work.append(successor)
     found: dict[int, set[str]] = {}
     for n in seen:
-        _flow(blocks[n], state_at[n], bit, entries, found)
+        _flow(blocks[n], state_at[n], bit, entries, loads, found)
     return found
 
 
 def _flow(
-    block: Block, state: int, bit: dict[str, int], entries: list[Opcode], found: dict[int, set[str]] | None
+    block: Block,
+    state: int,
+    bit: dict[str, int],
+    entries: list[Opcode],
+    loads: Loads | None,
+    found: dict[int, set[str]] | None,
 ) -> int:
     """The written registers behind a block, from those in front of it."""
     for inst in block.instructions:
         entry = entries[inst.index]
         doubtful = {r.name for r in _operands_read(inst, entry) if not state & bit[r.name]}
-        spreads = bool(doubtful & _passed_on(inst, entry))
+        spreads = bool(doubtful & _passed_on(inst, entry, loads))
+        spreads = spreads or (loads is not None and is_load_from_shared(inst))
         if found is not None:
             if inst.guard is not None and not state & bit[inst.guard.name]:
                 doubtful.add(inst.guard.name)

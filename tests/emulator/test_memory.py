@@ -237,9 +237,11 @@ def test_out_of_bounds_names_kernel_cta_warp_lane_and_both_lines() -> None:
         ("st.shared.b32 [%r3+64], %r2;", OutOfBounds, "offset 128 of shared memory", 16),
         ("st.shared.b32 [%r3+-4], %r2;", OutOfBounds, "offset -4 of shared memory", 0),
         ("st.shared.b16 [%r3+1], %h1;", Misaligned, "shared", 0),
-        ("ld.shared.b32 %r1, [%r3];", Uninitialized, "nothing has written", 0),
-        ("@%p1 st.shared.b32 [%r3], %r2; bar.sync 0; ld.shared.b32 %r1, [%r3];", Uninitialized, "offset 40", 10),
-        ("st.shared.b8 [%r3], %h1; ld.shared.b16 %h2, [%r3];", Uninitialized, "nothing has written", 0),
+        ("ld.shared.b32 %r1, [%r3]; st.global.b32 [%rd4], %r1;", Uninitialized, "nothing has written", 0),
+        ("@%p1 st.shared.b32 [%r3], %r2; bar.sync 0; ld.shared.b32 %r1, [%r3]; st.global.b32 [%rd4], %r1;",
+         Uninitialized, "offset 40", 10),
+        ("st.shared.b8 [%r3], %h1; ld.shared.b16 %h2, [%r3]; st.global.b16 [%rd4], %h2;",
+         Uninitialized, "nothing has written", 0),
         ("mov.u32 %r9, 8; st.local.b32 [%r9], %r2;", OutOfBounds, "stack of 8 bytes", 0),
         ("mov.u32 %r9, l; st.local.b32 [%r9+2], %r2;", Misaligned, "local", 0),
         ("st.global.b32 [table], %r2;", OutOfBounds, "read-only", 0),
@@ -276,7 +278,7 @@ def test_reading_what_is_copied_later_names_the_copies() -> None:
     """Other instructions that begin with cp.async are none."""
     body = f""".shared .align 16 .b32 s[32]; {ADDRESSES.format(a=4, b=4)}
     mov.u32 %r3, s; mad.lo.u32 %r3, %r100, 4, %r3; cp.async.commit_group; ld.shared.b32 %r1, [%r3];
-    cp.async.ca.shared.global [%r3], [%rd2], 4; cp.async.wait_all;"""
+    cp.async.ca.shared.global [%r3], [%rd2], 4; cp.async.wait_all; st.global.b32 [%rd4], %r1;"""
     with pytest.raises(Uninitialized) as error:
         run(kernel(body, 2), np.zeros(32, np.uint32), np.zeros(32, np.uint32))
     assert re.search(r"the kernel's copies to shared memory: PTX line \d+$", str(error.value), re.MULTILINE)

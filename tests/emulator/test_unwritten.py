@@ -112,6 +112,124 @@ def test_marks_do_not_survive_into_the_next_wave() -> None:
     assert error.value.place.cta[0] == 64
 
 
+# shared memory -----------------------------------------------------------------------------------------------
+
+# %r1: thread; %p1: threads 0 to 19, which alone write their element of buf; %r10: its address
+FILL = f"""{START} .shared .align 16 .b32 buf[64]; .shared .align 16 .b32 other[64];
+mov.u32 %r10, buf; mad.lo.u32 %r10, %r1, 4, %r10; mov.u32 %r11, other; mad.lo.u32 %r11, %r1, 4, %r11;
+@%p1 st.shared.b32 [%r10], %r1; bar.sync 0;"""
+LOAD = "ld.shared.b32 %r2, [%r10];"
+
+
+def through_shared(lines: str, store: str) -> np.ndarray:
+    out = np.zeros(64, np.uint32)
+    run(kernel(f"{FILL}\n{lines}\n{store}"), out, block=(64, 1, 1))
+    return out
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        (LOAD, I * LOW),
+        (f"{LOAD} add.u32 %r2, %r2, 5; shl.b32 %r2, %r2, 1;", 2 * (I + 5) * LOW),
+        # a vector of which one part was written; the first threads of each row of 4
+        ("and.b32 %r12, %r1, 60; mov.u32 %r10, buf; mad.lo.u32 %r10, %r12, 4, %r10;"
+         " ld.shared.v4.b32 {%r2, %r3, %r4, %r5}, [%r10];", I // 4 * 4 * LOW),
+        # on through a shuffle, and through shared memory once more
+        (f"{LOAD} shfl.sync.idx.b32 %r2, %r2, 7, 31, -1; setp.lt.u32 %p1, %r1, 32;", np.where(I < 32, 7, 0)),
+        (f"{LOAD} st.shared.b32 [%r11], %r2; bar.sync 0; ld.shared.b32 %r2, [%r11];", I * LOW),
+        # overwritten before it is used, in memory and in the register
+        (f"{LOAD} st.shared.b32 [%r11], %r2; st.shared.b32 [%r11], %r1; ld.shared.b32 %r2, [%r11];"
+         " setp.lt.u32 %p1, %r1, 64;", I),
+        (f"{LOAD} mov.u32 %r2, 4; setp.lt.u32 %p1, %r1, 64;", np.full(64, 4)),
+        # in a loop, the marks of which begin in its first round
+        (f"mov.u32 %r5, 0; mov.u32 %r6, 0; L: {LOAD} add.u32 %r6, %r6, %r2; add.u32 %r5, %r5, 1;"
+         " setp.lt.u32 %p3, %r5, 3; @%p3 bra L; mov.u32 %r2, %r6;", 3 * I * LOW),
+    ],
+)  # fmt: skip
+def test_unwritten_shared_memory_may_be_loaded_when_it_goes_nowhere(lines: str, wanted: np.ndarray) -> None:
+    np.testing.assert_array_equal(through_shared(lines, "@%p1 " + STORE), wanted)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("lines", "store", "lane"),
+    [
+        (LOAD, STORE, 20),
+        (f"{LOAD} add.u32 %r2, %r2, 5;", STORE, 20),
+        (f"{LOAD} setp.eq.u32 %p2, %r2, 0; @%p2 bra A; A: mov.u32 %r2, 1;", STORE, 20),
+        (f"{LOAD} mad.wide.u32 %rd2, %r2, 4, %rd1; mov.u32 %r2, 1;", STORE, 20),
+        (f"{LOAD} atom.shared.add.u32 %r3, [%r11], %r2; mov.u32 %r2, 1;", STORE, 20),
+        # the load of the thread that uses it is named, or else the kernel's first
+        (f"{LOAD} st.shared.b32 [%r11], %r2; bar.sync 0; ld.shared.b32 %r2, [%r11];", STORE, 20),
+        (f"@!%p1 bra A; mov.u32 %r2, 0; bra B; A: {LOAD} B: shfl.sync.idx.b32 %r2, %r2, 25, 31, -1;", "@%p1 " + STORE,
+         20),
+    ],
+)  # fmt: skip
+def test_use_of_unwritten_shared_memory_names_the_load(lines: str, store: str, lane: int) -> None:
+    with pytest.raises(Uninitialized, match="load of shared memory that nothing has written: offset") as error:
+        through_shared(lines, store)
+    place = error.value.place
+    assert place is not None and (place.warp, place.lane) == (0, lane)
+    assert place.ptx_text.startswith("ld.shared")
+
+
+@pytest.mark.emulator
+def test_marks_of_shared_memory_do_not_survive_into_the_next_wave() -> None:
+    """Half of the CTAs leave their memory unwritten; the others of a later wave still find what they wrote."""
+    out = np.zeros((2000, 64), np.uint32)
+    body = f"""{START} .shared .align 16 .b32 buf[64]; mov.u32 %r7, %ctaid.x; and.b32 %r8, %r7, 1;
+    setp.eq.u32 %p2, %r8, 0; mov.u32 %r10, buf; mad.lo.u32 %r10, %r1, 4, %r10; @%p2 st.shared.b32 [%r10], %r7;
+    {LOAD} mad.wide.u32 %rd2, %r7, 256, %rd2; @%p2 {STORE}"""
+    run(kernel(body), out, grid=(2000, 1, 1), block=(64, 1, 1))
+    cta = np.arange(2000)[:, None]
+    np.testing.assert_array_equal(out, np.where(cta % 2 == 0, cta, 0) + 0 * I)
+
+
+@cute.kernel
+def rows_kernel(x: cute.Tensor, y: cute.Tensor, m: cutlass.Int32, wrong: cutlass.Constexpr):
+    """Two rows of 32 per CTA: load to shared memory what exists, sum each row by shuffles, store what exists."""
+    tid, _, _ = cute.arch.thread_idx()
+    bid, _, _ = cute.arch.block_idx()
+    tile = cutlass.utils.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(64), 16)
+    row = bid * 2 + tid // 32
+    if row < m:
+        tile[tid] = x[row, tid % 32]
+    cute.arch.sync_threads()
+    total = tile[tid]
+    for i in cutlass.range_constexpr(5):
+        total += cute.arch.shuffle_sync_bfly(total, offset=1 << i)
+    tile[tid] = total
+    cute.arch.sync_threads()
+    if row < m + (1 if wrong else 0) and tid % 32 == 0:
+        y[row] = tile[tid]
+
+
+@cute.jit
+def rows(x: cute.Tensor, y: cute.Tensor, m: cutlass.Int32, wrong: cutlass.Constexpr):
+    rows_kernel(x, y, m, wrong).launch(grid=(2, 1, 1), block=(64, 1, 1))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_rows_beyond_a_matrix_may_hold_nothing(device: str) -> None:
+    x = torch.arange(96, dtype=torch.float32, device=device).reshape(3, 32)
+    y = torch.zeros(4, device=device)
+    rows(from_dlpack(x), from_dlpack(y), 3, False)
+    np.testing.assert_array_equal(y.cpu().numpy(), [*np.arange(96.0).reshape(3, 32).sum(1), 0])
+
+
+@pytest.mark.emulator
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_row_beyond_the_matrix_that_is_stored_names_the_load() -> None:
+    x, y = torch.ones(3, 32), torch.zeros(4)
+    with pytest.raises(Uninitialized) as error:
+        rows(from_dlpack(x), from_dlpack(y), 3, True)
+    place = error.value.place
+    assert place is not None and (place.cta, place.warp) == ((1, 0, 0), 1)
+    assert "tile[tid]" in place.source_text
+
+
 @cute.kernel
 def ragged_kernel(x: cute.Tensor, y: cute.Tensor, n: cutlass.Int32, wrong: cutlass.Constexpr):
     tid, _, _ = cute.arch.thread_idx()
