@@ -1,4 +1,4 @@
-"""The timeline in headless Chromium, mounted in a local page: no kernel, no network.
+"""The timeline's views in headless Chromium, mounted in a local page: no kernel, no network.
 
 Every expectation comes from the spans that `pipelines.py` makes by plain loops; the page is asked only what it shows.
 """
@@ -9,124 +9,19 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from cutetut import plots
-from cutetut.widgets import Span, Timeline
 from tests.book_browser import chromium, console_errors
 from tests.widgets import pipelines
-from tests.widgets.mounting import THEMES, View, is_dark, phone, themed, wants_dark
+from tests.widgets.mounting import THEMES, is_dark, phone, themed, wants_dark
+from tests.widgets.timed import ABOVE, COLORS, GAP, KINDS, LANE, ROWS, Timed, far, listed, rgb, text
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
 pytestmark = pytest.mark.browser
-
-KINDS = ["waits", "loads", "multiplies", "stores"]
-COLORS = dict(zip(KINDS[1:], (color for color, _ in plots.KIND_COLORS), strict=False))
-ROWS = ["producer", "consumer 1", "consumer 2"]
-TOP, LANE, GAP = 3, 24, 10  # CSS pixels: where timeline_chart.js puts the bars
-LABEL, ABOVE = 96, 17  # room for a row's name: at the left, or above it where the page is narrow
-
-
-class Timed(View):
-    """A mounted timeline; `run` is the recording that the test expects to be shown."""
-
-    def __init__(self, chrome: Chrome, page: Path, **options: Any) -> None:
-        options = {"spans": pipelines.recordings(), "kinds": KINDS, "title": "One CTA", **options}
-        self.widget = Timeline(**options)
-        self.run = self.widget.run
-        self.left, self.above = LABEL, 0
-        super().__init__(chrome, page, self.widget)
-        self.wait(lambda: self.js("return document.querySelector('.tp-readout').textContent !== ''"))
-
-    @property
-    def spans(self) -> list[Span]:
-        return self.widget._spans[self.run]
-
-    @property
-    def duration(self) -> float:
-        return max(span.end for span in self.spans)
-
-    @property
-    def window(self) -> tuple[float, float]:
-        window = self.trait("window")
-        return (0, self.duration) if window is None else tuple(window)
-
-    def index(self, row: str, kind: str, tile: int) -> int:
-        return next(i for i, s in enumerate(self.spans) if (s.row, s.kind, s.tile) == (row, kind, tile))
-
-    def lane(self, index: int) -> int:
-        return self.widget._lanes[self.run][index]
-
-    def middle(self, index: int) -> tuple[float, float]:
-        """CSS pixels of a bar's middle from the canvas's corner, by the layout of a wide page."""
-        span = self.spans[index]
-        return self.x((span.start + span.end) / 2), self.y(index)
-
-    def x(self, time: float) -> float:
-        """CSS pixels of a time from the canvas's left."""
-        return self.across([time])[0]
-
-    def across(self, times: list[float]) -> list[float]:
-        width = self.js("return document.querySelector('canvas').getBoundingClientRect().width")
-        start, end = self.window
-        return [self.left + (width - self.left) * (time - start) / (end - start) for time in times]
-
-    def y(self, index: int) -> float:
-        """CSS pixels of a bar's middle from the canvas's top."""
-        above = ROWS[: ROWS.index(self.spans[index].row)]
-        lanes = [1 + max(self.lane(i) for i, s in enumerate(self.spans) if s.row == row) for row in above]
-        names = (1 + len(above)) * self.above
-        return TOP + names + sum(lanes) * LANE + len(above) * GAP + self.lane(index) * LANE + LANE / 2 - 2
-
-    def on_screen(self, x: float, y: float) -> tuple[int, int]:
-        left, top = self.js(
-            "const c = document.querySelector('canvas'); c.scrollIntoView({block: 'center'});"
-            "const box = c.getBoundingClientRect(); return [box.left, box.top]"
-        )
-        return round(left + x), round(top + y)
-
-    def point(self, index: int, *, click: bool = False, kind: str = "mouse") -> None:
-        """Move a pointer to the middle of a bar; click or tap there."""
-        self.point_at(*self.on_screen(*self.middle(index)), click=click, kind=kind)
-
-    def drag(self, start: tuple[float, float], by: int) -> None:
-        """Press, move sideways by so many pixels, release."""
-        from selenium.webdriver import ActionChains
-
-        x, y = self.on_screen(*start)
-        chain = ActionChains(self.chrome, duration=10)
-        pointer = chain.w3c_actions.pointer_action.move_to_location(x, y).pointer_down()
-        for step in range(1, 5):
-            pointer.move_to_location(x + by * step // 4, y)
-        pointer.pointer_up()
-        chain.perform()
-
-    def turn(self, x: float, y: float, up: int = 0, across: int = 0, modifiers: int = 0) -> None:
-        """Turn the wheel there; modifiers as in the DevTools protocol, 2 is Ctrl."""
-        left, top = self.on_screen(x, y)
-        wheel = {"type": "mouseWheel", "x": left, "y": top, "deltaX": across, "deltaY": -up, "modifiers": modifiers}
-        self.chrome.execute_cdp_cmd("Input.dispatchMouseEvent", wheel)
-
-    def colors(self, indices: list[int]) -> list[list[int]]:
-        """What the canvas shows in the lower left corners of bars, away from their numbers and from rings."""
-        across = self.across([self.spans[i].start for i in indices])
-        points = [(x + 6, self.y(i) + LANE / 2 - 7) for x, i in zip(across, indices, strict=True)]
-        return list(
-            self.js(
-                """const canvas = document.querySelector('canvas'), context = canvas.getContext('2d');
-                const scale = canvas.width / canvas.getBoundingClientRect().width;
-                return arguments[0].map(([x, y]) =>
-                  [...context.getImageData(x * scale, y * scale, 1, 1).data].slice(0, 3))""",
-                points,
-            )
-        )
-
-    def marked(self) -> list[str]:
-        return list(self.js("return [...document.querySelectorAll('.tp-box tbody tr')].map((r) => r.innerText.trim())"))
 
 
 @pytest.fixture(scope="module")
@@ -146,29 +41,6 @@ def view(chrome: Chrome, page: Path) -> Iterator[Timed]:
     yield view
     assert view.js("return window.errors") == []
     assert console_errors(chrome) == []
-
-
-def rgb(color: str, opacity: float = 1.0) -> list[int]:
-    """A colour over white."""
-    return [round(opacity * int(color[i : i + 2], 16) + (1 - opacity) * 255) for i in (1, 3, 5)]
-
-
-def far(some: list[list[int]], others: list[list[int]]) -> int:
-    """The largest difference between colours."""
-    return max(abs(a - b) for one, other in zip(some, others, strict=True) for a, b in zip(one, other, strict=True))
-
-
-def text(number: float) -> str:
-    return f"{number:.1f}".removesuffix(".0")
-
-
-def listed(spans: list[Span], tile: int) -> list[str]:
-    """The table of the bars of one tile."""
-    mine = sorted((s for s in spans if s.tile == tile), key=lambda s: s.start)
-    parts = [
-        (s.row, s.kind, "" if s.stage is None else str(s.stage), text(s.start), text(s.end - s.start)) for s in mine
-    ]
-    return ["\t".join(part) for part in parts]
 
 
 # ---- what is drawn
@@ -298,174 +170,6 @@ def test_a_window_beyond_the_end_of_a_shorter_recording_shows_its_end(view: Time
     view.wait(lambda: view.shows(".tl-caption", f"cycles {text(slow - 1000)} to {text(slow)}, of which"))
     view.assign("run", "fast")
     view.wait(lambda: view.shows(".tl-caption", f"cycles {text(fast - 1000)} to {text(fast)}, of which"))
-
-
-# ---- keys
-
-
-def test_arrow_keys_go_along_a_row_and_between_rows(view: Timed) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    view.assign("selected", view.index("consumer 1", "multiplies", 3))
-
-    def after(*keys: str) -> Span:
-        view.keys("canvas", *keys)
-        return view.spans[view.trait("selected")]
-
-    span = after(Keys.ARROW_RIGHT)
-    assert (span.row, span.kind, span.tile) == ("consumer 1", "waits", 4)
-    span = after(Keys.ARROW_RIGHT)
-    assert (span.row, span.kind, span.tile) == ("consumer 1", "multiplies", 4)
-    span = after(Keys.ARROW_DOWN)
-    assert (span.row, span.tile) == ("consumer 2", 4)
-    assert after(Keys.ARROW_DOWN) == span  # there is no row below
-    assert after(Keys.ARROW_UP).row == "consumer 1" and after(Keys.ARROW_UP).row == "producer"
-    row = sorted((s for s in view.spans if s.row == "producer"), key=lambda s: s.start)
-    assert after(Keys.HOME).start == row[0].start
-    assert after(Keys.END) == row[-1]
-    view.keys("canvas", Keys.ESCAPE)
-    assert view.trait("selected") is None
-    assert view.js("return window.scrollY") == 0
-
-
-def test_every_bar_can_be_reached_by_keys(view: Timed) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    view.js("window.seen = []; model.on('change:selected', () => seen.push(model.get('selected')))")
-    for row in ROWS:
-        mine = [i for i, span in enumerate(view.spans) if span.row == row]
-        view.assign("selected", mine[-1])
-        view.keys("canvas", Keys.HOME, *[Keys.ARROW_RIGHT] * len(mine))
-    assert set(view.js("return seen")) == set(range(len(view.spans)))
-
-
-def test_a_bar_picked_by_key_is_brought_into_view(view: Timed) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    view.assign("window", [0, 1000])
-    view.assign("selected", view.index("consumer 1", "multiplies", 0))
-    view.keys("canvas", Keys.END)
-    last = max((s for s in view.spans if s.row == "consumer 1"), key=lambda s: s.start)
-    view.wait(lambda: view.window[0] <= last.start and last.end <= view.window[1])
-    assert view.window[1] - view.window[0] == 1000
-
-
-def test_keys_zoom_and_move(view: Timed) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    view.keys("canvas", "+")
-    start, end = view.window
-    assert end - start == pytest.approx(view.duration / 1.6)
-    assert start + end == pytest.approx(view.duration)
-    view.keys("canvas", Keys.PAGE_UP)
-    assert view.window == pytest.approx((0, end - start))
-    view.keys("canvas", "-")
-    assert view.trait("window") is None
-    view.keys("canvas", "+", "+", "0")
-    assert view.trait("window") is None
-
-
-def test_zooming_by_key_keeps_the_selected_bar_where_it_is(view: Timed) -> None:
-    index = view.index("consumer 1", "multiplies", 20)
-    span = view.spans[index]
-    view.assign("selected", index)
-    view.wait(lambda: view.marked())
-    middle = (span.start + span.end) / 2
-    x = view.x(middle)
-    view.keys("canvas", "+", "+", "+", "+")
-    view.wait(lambda: view.window[1] - view.window[0] < view.duration / 5)
-    assert view.x(middle) == pytest.approx(x, abs=1.5)
-
-
-# ---- buttons, slider, wheel, drag, pinch
-
-
-def test_buttons_zoom_and_move_and_stop_at_the_ends(view: Timed) -> None:
-    def press(label: str) -> tuple[float, float]:
-        view.one(f"button[aria-label='{label}']").click()
-        return view.window
-
-    length = view.duration / 1.6
-    assert press("zoom in") == pytest.approx(((view.duration - length) / 2, (view.duration + length) / 2))
-    assert press("later") == pytest.approx((view.duration - length, view.duration))
-    assert press("later") == pytest.approx((view.duration - length, view.duration))
-    assert press("earlier") == pytest.approx((view.duration - 1.5 * length, view.duration - 0.5 * length))
-    for _ in range(40):
-        start, end = press("zoom in")
-    assert end - start == pytest.approx(view.duration / 2000)  # the deepest
-    assert press("everything") == (0, view.duration)
-
-
-def test_the_slider_moves_through_the_whole_recording(view: Timed) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    slider = "input[type=range]"
-    assert view.js("return document.querySelector(arguments[0]).disabled", slider)
-    view.assign("window", [0, 1000])
-    view.wait(lambda: not view.js("return document.querySelector(arguments[0]).disabled", slider))
-    view.keys(slider, Keys.END)
-    view.wait(lambda: view.window == pytest.approx((view.duration - 1000, view.duration)))
-    view.keys(slider, Keys.HOME)
-    view.wait(lambda: view.window == pytest.approx((0, 1000)))
-
-
-def test_the_wheel_zooms_where_it_points_once_the_chart_has_the_focus(view: Timed) -> None:
-    view.js("document.body.style.height = '3000px'")
-    x, y = view.middle(view.index("consumer 1", "multiplies", 4))
-    time = (view.spans[view.index("consumer 1", "multiplies", 4)].start + 256) * 1.0
-
-    view.turn(x, y, up=-120)  # the page's, as long as the chart has not the focus
-    view.wait(lambda: view.js("return window.scrollY") > 0)
-    assert view.trait("window") is None
-    view.js("window.scrollTo(0, 0)")
-
-    view.turn(x, y, up=120, modifiers=2)
-    view.wait(lambda: view.trait("window") is not None)
-    assert view.x(time) == pytest.approx(x, abs=1.5)
-    assert view.window[1] - view.window[0] < view.duration
-
-    view.assign("window", None)
-    view.js("document.querySelector('canvas').focus()")
-    view.turn(x, y, up=120)
-    view.wait(lambda: view.trait("window") is not None)
-    assert view.x(time) == pytest.approx(x, abs=1.5)
-    start, end = view.window
-    view.turn(x, y, across=100)
-    view.wait(lambda: view.window[0] > start)
-    assert view.window[1] - view.window[0] == pytest.approx(end - start)
-
-
-def test_dragging_moves_time_with_the_pointer_and_selects_nothing(view: Timed) -> None:
-    view.assign("window", [4000, 8000])
-    index = view.index("consumer 1", "multiplies", 8)
-    x, y = view.middle(index)
-    time = (view.spans[index].start + view.spans[index].end) / 2
-    view.drag((x, y), by=-200)
-    view.wait(lambda: view.window[0] > 4000)
-    assert view.x(time) == pytest.approx(x - 200, abs=8)  # a few pixels still count as a click
-    assert view.window[1] - view.window[0] == pytest.approx(4000)
-    assert view.trait("selected") is None
-
-
-def test_two_fingers_zoom_to_what_is_between_them(chrome: Chrome, page: Path) -> None:
-    with phone(chrome):
-        view = Timed(chrome, page)
-        left, top = view.on_screen(0, 60)
-
-        def touch(kind: str, *xs: int) -> None:
-            points = [{"x": left + x, "y": top, "id": n} for n, x in enumerate(xs)]
-            chrome.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
-
-        touch("touchStart", 150)
-        touch("touchStart", 150, 200)
-        for spread in (10, 20, 40, 50):
-            touch("touchMove", 150 - spread, 200 + spread)
-        touch("touchEnd")
-        view.wait(lambda: view.trait("window") is not None)
-        start, end = view.window
-        assert end - start == pytest.approx(view.duration * 50 / 150, rel=0.1)
-        assert (start + end) / 2 == pytest.approx(view.duration / 2, rel=0.1)
-        assert view.trait("selected") is None
 
 
 # ---- everywhere
