@@ -300,8 +300,8 @@ def test_bytes_and_bfloat16(kind: str) -> None:
     same_bits((got.astype(u32) << 16).view(f32), every.view(INTEGERS[kind]).astype(f32))
     numbers = as_torch(ALL16[::7].copy(), "bf16").double().tolist()
     line = f".reg .b8 %b<2>; cvt.rni.{kind}.bf16 %b1, %h1; cvt.u16.u8 %h2, %b1;"
-    bytes_of = execute(line, [(ALL16[::7].copy(), "%h1")], u16, "%h2").astype(np.uint8).view(INTEGERS[kind])
-    assert bytes_of.tolist() == [clamped_integer(v, "rni", kind, "bf16") for v in numbers]
+    low = execute(line, [(ALL16[::7].copy(), "%h1")], u16, "%h2").astype(np.uint8)
+    assert low.view(INTEGERS[kind]).tolist() == [clamped_integer(v, "rni", kind, "bf16") for v in numbers]
 
 
 def test_pack(rng: np.random.Generator) -> None:
