@@ -125,7 +125,8 @@ def decode_cp_async(inst: Instruction, machine: Machine) -> Step:
         elif some.any():
             for end in (origin, origin + count - 1):
                 machine.memory.locate(end[some], 1, threads[some], False)
-        hosts = machine.shared.claim_many(get_to(threads), nbytes, threads, inst.index)
+        hosts = machine.shared.claim_many(get_to(threads), nbytes, threads)
+        machine.shared.copying(hosts, threads, inst.index)
         copies = Copies(machine, threads, hosts, origin, count, nbytes)
         what = f"the cp.async of {nbytes} bytes per thread"
         everything = np.ones(len(threads), np.bool_)

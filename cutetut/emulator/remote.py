@@ -106,7 +106,8 @@ def decode_store(inst: Instruction, machine: Machine) -> Step:
     def step(sel: Selection) -> None:
         machine.shared.executing = inst.index
         threads = threads_of(sel)
-        hosts = machine.shared.claim_many(remote.to(threads), remote.nbytes, threads, inst.index)
+        hosts = machine.shared.claim_many(remote.to(threads), remote.nbytes, threads)
+        machine.shared.signalling(hosts)
         values = [row[threads] for row in remote.values]
 
         def apply(at: np.ndarray) -> None:

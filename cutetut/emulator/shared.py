@@ -301,15 +301,22 @@ class SharedMemory:
         if self.tracks_meetings:
             self.visible.meet_cta(sel)
 
-    def claim_many(self, address: np.ndarray, nbytes: int, threads: np.ndarray, inst: int) -> np.ndarray:
+    def claim_many(self, address: np.ndarray, nbytes: int, threads: np.ndarray) -> np.ndarray:
         """The destinations of one small asynchronous copy per thread."""
         host = self._host(address, nbytes, threads, True)
         check_alignment(address, nbytes, threads, "shared")
         if self.machine.pending.operations:
             self._check_overwrite(int(host.min()), int(host.max()) + nbytes, host, nbytes, threads)
         self._mark_many(host, nbytes, IN_FLIGHT)
-        self.visible.copy((host - self.origin) >> 4, threads, inst)
         return host
+
+    def copying(self, host: np.ndarray, threads: np.ndarray, inst: int) -> None:
+        """Threads have started small copies that they must wait for themselves, before others may read them."""
+        self.visible.copy((host - self.origin) >> 4, threads, inst)
+
+    def signalling(self, host: np.ndarray) -> None:
+        """Small copies have started of which an mbarrier tells who waits for it."""
+        self.visible.forget((host - self.origin) >> 4)
 
     def copied(self, host: np.ndarray) -> None:
         """The threads that issued small copies to these addresses have waited for them."""

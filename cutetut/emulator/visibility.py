@@ -104,6 +104,10 @@ class Visibility:
         self.copied_at[chunk] = NEVER
         self.stored_inst[chunk] = inst
 
+    def forget(self, chunk: np.ndarray) -> None:
+        """Something whose end an mbarrier announces takes chunks over: what happened to them before matters no more."""
+        self.stored_by[chunk] = self.fenced_by[chunk] = self.swizzle[chunk] = self.copied_by[chunk] = 0
+
     def copied(self, chunk: np.ndarray) -> None:
         """The copying threads have waited."""
         self.copied_at[chunk] = self.machine.now()

@@ -137,6 +137,16 @@ def test_asynchronous_stores(kind: str, count: int) -> None:
     np.testing.assert_array_equal(per_thread(lines), mine * factor)
 
 
+def test_a_warp_reads_what_another_stored_asynchronously_to_their_own_cta() -> None:
+    """Who waits for the mbarrier sees the bytes: nobody waits for them as for a cp.async."""
+    lines = f"""add.u32 %r11, %r1, 1008; @!%p1 mbarrier.init.shared::cta.b64 [%r11], 1;
+    @!%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r11], 128; fence.mbarrier_init.release.cluster; {MEET}
+    mapa.shared::cluster.u32 %r7, %r4, %r2; mapa.shared::cluster.u32 %r12, %r11, %r2; setp.ge.u32 %p3, %r0, 32;
+    @!%p3 st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r7], %r6, [%r12];
+    {WAIT} and.b32 %r8, %r0, 31; mad.lo.u32 %r8, %r8, 4, %r1; ld.shared.b32 %r99, [%r8]; {MEET}"""
+    np.testing.assert_array_equal(per_thread(lines, 2, 2, 64), np.tile(table(2, 2), 2))
+
+
 @pytest.mark.parametrize("operation", ["add.u32", "min.s32", "max.u32", "xor.b32", "inc.u32"])
 def test_asynchronous_reductions(operation: str) -> None:
     """Every thread of the cluster combines into one word of CTA 0, whose barrier counts 4 bytes of each."""
