@@ -14,7 +14,7 @@ import numpy as np
 
 from .floats import UINT
 from .loadstore import VECTOR
-from .memory import HOST, index
+from .memory import HOST, index, threads_of
 from .operands import addresses, elements_of
 from .ptx import BYTES, Operand, Register, Sink
 from .reductions import DTYPES, UFUNCS, update
@@ -146,10 +146,12 @@ class Atomic:
         space = {"shared": machine.shared, "global": machine.memory}.get(self.form.space, machine.generic)
 
         def locate(address: np.ndarray, nbytes: int, sel: Selection) -> np.ndarray:
-            machine.shared.executing = self.inst_index  # another CTA's shared memory may be meant
+            machine.shared.executes(self.inst_index, strong=True)  # another CTA's shared memory may be meant
             host = space.locate(address, nbytes, sel, False)  # type: ignore[attr-defined]
             if not isinstance(space, SharedMemory):  # written already where the load is allowed
                 space.locate(address, nbytes, sel, True)  # type: ignore[attr-defined]
+            elif space.watched:
+                space.races.stored(host - space.origin, nbytes, threads_of(sel), self.inst_index, strong=True)
             return host
 
         return locate

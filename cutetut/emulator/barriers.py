@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .clocks import Knowledge
 from .errors import IllegalInstruction
-from .memory import threads_of
+from .memory import threads_of, warps_of
 from .registry import Selection, Step, opcode, unsupported
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class NamedBarrier:
     waiting: list[tuple[Instruction, np.ndarray]] = field(default_factory=list)  # threads asleep here,
     passing: list[tuple[Instruction, np.ndarray]] = field(default_factory=list)  # and those that went on
     on_release: Step | None = None
+    known: Knowledge | None = None  # what those who have arrived knew
 
 
 class Barriers:
@@ -98,6 +100,7 @@ class Barriers:
             self.scheduler.note(error, before, int(threads[0]), "the pending phase was begun here")
             raise error
         barrier.arrived += 32 * warps
+        barrier.known = self.machine.clocks.release(warps_of(mine)).join(barrier.known)
         barrier.on_release = on_release or barrier.on_release
         (barrier.waiting if wait else barrier.passing).append((inst, mine))
         self._complete(cta, number)
@@ -116,7 +119,7 @@ class Barriers:
         del self.pending[cta, number]
         if barrier.waiting:
             threads = np.concatenate([t for _, t in barrier.waiting])
-            self.machine.shared.met(threads)
+            self.machine.clocks.acquire(np.unique(threads >> 5), barrier.known)
             self.machine.pending.events += 1
             self.scheduler.wake(threads)
             if barrier.on_release is not None:
@@ -165,7 +168,7 @@ def _sync(inst: Instruction, machine: Machine) -> Step:
     def step(sel: Selection) -> int | None:
         scheduler = machine.scheduler
         if same_barrier and scheduler.common is not None and not scheduler.barriers.pending:
-            machine.shared.met(sel)
+            machine.clocks.meet_in_ctas()
             return following  # the whole machine stands here: all barriers complete at once
         scheduler.barriers.arrive(sel, ids[sel], count[sel], inst, wait=True)
         return None
@@ -224,7 +227,6 @@ def decode_bar_warp_sync(inst: Instruction, machine: Machine) -> Step:
     following = machine.block_after(inst)
 
     def step(sel: Selection) -> int:
-        machine.shared.visible.meet_warp(sel)
         return following
 
     return step

@@ -52,6 +52,7 @@ class BulkGroups:
                     operation.read()
             else:
                 self.machine.pending.complete(operation)
+            self.machine.pending.settle(operation)
         if not read_only:
             self.committed[thread] = groups[len(ready) :]
 
@@ -144,29 +145,33 @@ def _issue_copy(machine: Machine, inst: Instruction, thread: int, r: _Range, bar
     """Start a copy into shared memory, of this CTA, another one or several."""
     if not r.count:
         return
-    origin, reads = r.origin, tuple[Ranges, ...]()
+    origin, reads, chunks = r.origin, tuple[Ranges, ...](), None
     if from_global:
         check_global(machine, origin + np.arange(0, r.count, 16), 16, thread, False)
     else:
-        origin = machine.shared.async_source(origin, r.count, thread)
+        origin, chunks = machine.shared.async_source(origin, r.count, thread, inst.index)
         reads = (consecutive(origin, r.count),)
         barrier = machine.shared.in_cta(barrier, r.target >> RANK_SHIFT)  # whichever CTA it names (seen on an H200)
     for rank in cluster_ranks(machine, thread, r.mask):
         target = r.target if rank is None else machine.shared.in_cta(r.target, rank)
         signal = barrier if rank is None else machine.shared.in_cta(barrier, rank)
         host = machine.shared.claim(target, r.count, thread, inst.index)
-        bar = machine.mbarriers.signalled(machine.shared.host_of(signal, thread, inst=inst.index), thread)
-        run = _copy_runner(machine, host, origin, r.count, bar, int(machine.cta_of[thread]))
+        bar = machine.mbarriers.signalled(machine.shared.host_of(signal, thread), thread)
+        run = _copy_runner(machine, inst, host, origin, r.count, bar, chunks)
         what, writes = f"the bulk copy of {r.count} bytes", (consecutive(host, r.count),)
         machine.pending.issue(Operation(what, inst, thread, run, bar, writes, reads, nbytes=r.count))
 
 
-def _copy_runner(machine: Machine, host: int, origin: int, count: int, bar: Mbarrier, cta: int) -> Callable[[], None]:
+def _copy_runner(
+    machine: Machine, inst: Instruction, host: int, origin: int, count: int, bar: Mbarrier, chunks: np.ndarray | None
+) -> Callable[[], None]:
     def run() -> None:
         lanes = np.arange(count // 8, dtype=np.int64) * 8
         HOST[8][index(host + lanes, 8)] = HOST[8][index(origin + lanes, 8)]
-        machine.shared.mark_written(host, count)
-        machine.mbarriers.complete_bytes(bar, count, cta)
+        machine.shared.arrived(host, count, bar, inst.index)
+        if chunks is not None:
+            machine.shared.races.have_read(chunks, bar.clock, bar.phase + 1, inst.index)
+        machine.mbarriers.complete_bytes(bar, count)
 
     return run
 
@@ -188,7 +193,7 @@ def _issue_store(
     if not r.count:
         return
     check_global(machine, r.target + np.arange(0, r.count, 16), 16, thread, True)
-    host = machine.shared.async_source(r.origin, r.count, thread)
+    host, chunks = machine.shared.async_source(r.origin, r.count, thread, inst.index)
     lanes = np.arange(r.count // unit, dtype=np.int64) * unit
     captured: list[np.ndarray] = []
 
@@ -203,6 +208,7 @@ def _issue_store(
 
     what = f"the bulk {'reduction' if reduction else 'store'} of {r.count} bytes"
     operation = Operation(what, inst, thread, run, reads=(consecutive(host, r.count),), read=read)
+    operation.settle = machine.shared.races.settling(chunks, thread, inst.index)
     machine.bulk.add(thread, operation)
     machine.pending.issue(operation)
 

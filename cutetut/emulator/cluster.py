@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .clocks import Knowledge
 from .errors import IllegalInstruction
-from .memory import SHARED_WINDOW, threads_of
+from .memory import SHARED_WINDOW, threads_of, warps_of
 from .registry import Selection, Step, opcode
 from .shared import RANK_SHIFT
 
@@ -28,6 +29,8 @@ class ClusterBarriers:
         self.arrived = np.zeros(self.machine.T, np.bool_)
         self.waiting = np.zeros(self.machine.T, np.bool_)
         self.passed = np.zeros(self.machine.T, np.bool_)  # the phase a thread arrived at is complete
+        self.gathered: dict[int, Knowledge] = {}  # what those who have arrived in each cluster knew,
+        self.known: dict[int, Knowledge] = {}  # and what those of the last complete phase did
         self.inst: Instruction | None = None
 
     def arrive(self, sel: Selection, inst: Instruction) -> None:
@@ -38,7 +41,19 @@ class ClusterBarriers:
             )
         self.arrived[sel] = True
         self.inst = inst
+        warps = warps_of(sel)
+        of_cluster = self.cluster_of[32 * warps]
+        for cluster in np.unique(of_cluster).tolist():
+            known = self.machine.clocks.release(warps[of_cluster == cluster])
+            self.gathered[cluster] = known.join(self.gathered.get(cluster))
         self.recheck()
+
+    def learn(self, threads: np.ndarray) -> None:
+        """Threads have waited: what was known to those who arrived has happened before."""
+        warps = np.unique(threads >> 5)
+        of_cluster = self.cluster_of[32 * warps]
+        for cluster in np.unique(of_cluster).tolist():
+            self.machine.clocks.acquire(warps[of_cluster == cluster], self.known.get(cluster))
 
     def recheck(self) -> None:
         """Complete the phases of clusters whose live threads have all arrived."""
@@ -53,7 +68,8 @@ class ClusterBarriers:
             self.passed |= mine & ~self.waiting
             self.arrived[mine] = False
             self.waiting[mine] = False
-            self.machine.shared.visible.meet_cluster(sleepers)
+            self.known[cluster] = self.gathered.pop(cluster)
+            self.learn(np.flatnonzero(sleepers))
             scheduler.wake(np.flatnonzero(sleepers))
 
 
@@ -77,7 +93,7 @@ def decode_cluster_wait(inst: Instruction, machine: Machine) -> Step:
             raise IllegalInstruction("barrier.cluster.wait without an arrive", threads=threads[:1])
         done = barriers.passed[threads]
         barriers.passed[threads[done]] = False
-        machine.shared.visible.meet_cluster(threads[done])
+        barriers.learn(threads[done])
         if done.all():
             return following
         machine.scheduler.resume(sel, following)

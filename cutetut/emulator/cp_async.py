@@ -31,8 +31,9 @@ class Copies:
         origin: np.ndarray,
         count: np.ndarray,
         nbytes: int,
+        inst: int,
     ) -> None:
-        self.machine, self.threads, self.nbytes = machine, threads, nbytes
+        self.machine, self.threads, self.nbytes, self.inst = machine, threads, nbytes, inst
         self.hosts, self.origin, self.count = hosts, origin, count  # to, from, and bytes that are not zero fill
         self.groups = machine.copies.closed[threads]  # number of the group each copy belongs to, counted by its thread
         self.arrived = np.zeros(len(threads), np.bool_)
@@ -61,7 +62,7 @@ class Copies:
         self.arrive(rows)
         rows = rows & ~self.awaited
         self.awaited |= rows
-        self.machine.shared.copied(self.hosts[rows])
+        self.machine.shared.copied(self.hosts[rows], self.nbytes, self.threads[rows], self.inst)
         if self.arrived.all():
             self.machine.pending.complete(self.operation)
 
@@ -126,8 +127,8 @@ def decode_cp_async(inst: Instruction, machine: Machine) -> Step:
             for end in (origin, origin + count - 1):
                 machine.memory.locate(end[some], 1, threads[some], False)
         hosts = machine.shared.claim_many(get_to(threads), nbytes, threads)
-        machine.shared.copying(hosts, threads, inst.index)
-        copies = Copies(machine, threads, hosts, origin, count, nbytes)
+        machine.shared.copying(hosts, nbytes, threads, inst.index)
+        copies = Copies(machine, threads, hosts, origin, count, nbytes, inst.index)
         what = f"the cp.async of {nbytes} bytes per thread"
         everything = np.ones(len(threads), np.bool_)
         copies.operation = Operation(what, inst, int(threads[0]), lambda: copies.arrive(everything),

@@ -61,7 +61,9 @@ class Place:
         if self.cta is not None:
             who += f", CTA {self.cta}"
         if self.warp is not None:
-            who += f", warp {self.warp}, lane {self.lane} (thread {self.thread})"
+            who += f", warp {self.warp}"
+        if self.lane is not None:
+            who += f", lane {self.lane} (thread {self.thread})"
         lines = [who]
         if self.source:
             lines.append(f"  {self.source}" + (f":  {self.source_text.strip()}" if self.source_text else ""))

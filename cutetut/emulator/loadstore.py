@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from .floats import UINT
-from .memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, index
+from .memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, index, warps_of
 from .operands import addresses, elements_of
 from .ptx import BYTES, Address, Immediate, Operand, Register, Sink, Symbol
 from .registry import Selection, Step, opcode, unsupported
@@ -40,6 +40,7 @@ SPACES = {
     "param::func",
 }
 ORDER = {"weak", "relaxed", "acquire", "release", "volatile", "mmio", "cta", "cluster", "gpu", "sys"}
+STRONG = {"relaxed", "acquire", "release", "volatile", "mmio"}
 CACHE = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"}
 VECTOR = {"v2": 2, "v4": 4, "v8": 8}
 INT = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
@@ -52,6 +53,7 @@ class Access:
         first, second = inst.operands[:2]
         where, registers = (first, second) if inst.parts[0] == "st" else (second, first)
         self.space, self.count, self.cache_hint = "generic", 1, False
+        self.strong = not STRONG.isdisjoint(inst.parts)  # threads may race here: it is a flag
         self.type = inst.parts[-1]
         if self.type not in BYTES or self.type == "pred":
             raise unsupported(inst, f"type {self.type}")
@@ -100,7 +102,7 @@ def decode_ld(inst: Instruction, machine: Machine) -> Step:
     host = HOST[unit]
 
     def step(sel: Selection) -> None:
-        machine.shared.executing = inst.index
+        machine.shared.executes(inst.index, access.strong)
         at = index(locate(address(sel), total, sel, False), unit)
         for i, write in enumerate(writers):
             write(sel, host[at + i] if i else host[at])
@@ -113,7 +115,7 @@ def _acquiring(machine: Machine, step: Step) -> Step:
 
     def run(sel: Selection) -> None:
         step(sel)
-        machine.shared.visible.meet_cluster(sel)
+        machine.clocks.learn_everything(warps_of(sel))
 
     return run
 
@@ -166,7 +168,7 @@ def _load_128(inst: Instruction, machine: Machine, access: Access) -> Step:
     locate, address, total = access.memory.locate, access.address, access.total
 
     def step(sel: Selection) -> None:
-        machine.shared.executing = inst.index
+        machine.shared.executes(inst.index, access.strong)
         at = index(locate(address(sel), total, sel, False), 8)
         for i, row in enumerate(rows):
             if row is not None:
@@ -188,7 +190,7 @@ def decode_st(inst: Instruction, machine: Machine) -> Step:
     host = HOST[unit]
 
     def step(sel: Selection) -> None:
-        machine.shared.executing = inst.index
+        machine.shared.executes(inst.index, access.strong)
         at = index(locate(address(sel), total, sel, True), unit)
         for i, row in enumerate(rows):
             host[at + i if i else at] = row[sel]
@@ -208,7 +210,7 @@ def _store_128(inst: Instruction, machine: Machine, access: Access) -> Step:
     locate, address, total = access.memory.locate, access.address, access.total
 
     def step(sel: Selection) -> None:
-        machine.shared.executing = inst.index
+        machine.shared.executes(inst.index, access.strong)
         at = index(locate(address(sel), total, sel, True), 8)
         for i, row in enumerate(rows):
             HOST[8][at + 2 * i], HOST[8][at + 2 * i + 1] = row[sel, 0], row[sel, 1]
@@ -277,7 +279,7 @@ def decode_fence(inst: Instruction, machine: Machine) -> Step:
     for part in inst.parts[1:]:
         if part not in allowed:
             raise unsupported(inst, f"modifier .{part}")
-    return lambda sel: machine.shared.visible.meet_cluster(sel)  # the other half of a hand-made barrier
+    return lambda sel: machine.clocks.learn_everything(warps_of(sel))  # the other half of a hand-made barrier
 
 
 @opcode("fence.proxy", unit="memory", section="9.7.13.4", results=0,
@@ -289,4 +291,9 @@ def decode_fence_proxy(inst: Instruction, machine: Machine) -> Step:
         raise unsupported(inst)
     if kind != "async" or inst.parts[-1] == "global":
         return lambda sel: None
-    return lambda sel: machine.shared.proxy_fence(sel)
+
+    def step(sel: Selection) -> None:
+        machine.clocks.fence(warps_of(sel))
+        machine.mbarriers.fence()
+
+    return step

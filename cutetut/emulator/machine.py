@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 import numpy as np
 
 from .bulk import BulkGroups
+from .clocks import Clocks
 from .cluster import ClusterBarriers
 from .cp_async import CopyGroups
 from .errors import EmulatorError, LaunchError, UnknownInstruction
@@ -128,6 +129,7 @@ class Machine:
         self.cta_ids = np.zeros((self.residents, 3), np.int64)
         self._keep: list[np.ndarray] = []  # host buffers that PTX variables live in
         self.pending = Pending()
+        self.clocks = Clocks(self)
         self._place_variables()
         self._make_registers()
         self.specials = {name: np.zeros(self.T, np.uint32) for name in _SPECIAL_ROWS}
@@ -138,9 +140,6 @@ class Machine:
         self.wgmma = Wgmma(self)
         self.cluster_barriers = ClusterBarriers(self)
         self.register_pool = RegisterPool(self)
-        self.shared.tracks_proxy = _uses(kernel, "cp.async.bulk", "cp.reduce", "wgmma")
-        meets = _uses(kernel, "mbarrier", "barrier.cluster", "cp.async")
-        self.shared.tracks_meetings = self.shared.tracks_proxy or meets
         self.scheduler: Scheduler  # set by the scheduler: barriers and waits live there
         self.block_of_label: dict[str, int] = {}  # these three are set by program.decode
         self.block_starts: dict[int, int] = {}
@@ -249,6 +248,7 @@ class Machine:
         ids = self.order[first : first + self.residents]
         self.cta_ids[: len(ids)] = ids
         self.live[:] = (self.cta_of < len(ids)) & (self.in_cta < self.block_threads)
+        self.clocks.reset()
         self.shared.reset()
         self.mbarriers.reset()
         self.bulk.reset()
@@ -280,10 +280,6 @@ class Machine:
         if not isinstance(operand, Register) or operand.name not in self.bank_rows:
             raise EmulatorError(f"{operand} is not a 32-bit register")
         return self.bank_rows[operand.name]
-
-    def now(self) -> int:
-        """A clock for ordering events: it never stands still between two blocks."""
-        return self.scheduler.turn
 
     def register_dtype(self, operand: Operand) -> np.dtype:
         """The dtype of the row that holds a register."""
@@ -371,10 +367,6 @@ class Machine:
                 return np.zeros(self.T, dtype)
             raise UnknownInstruction(f"special register {name} is not emulated")
         return _view(self.specials[base], dtype)
-
-
-def _uses(kernel: Function, *opcodes: str) -> bool:
-    return any(inst.opcode.startswith(opcodes) for inst in kernel.body)
 
 
 def _count(sel: Selection) -> int:

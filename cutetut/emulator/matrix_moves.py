@@ -49,7 +49,7 @@ def decode_ldmatrix(inst: Instruction, machine: Machine) -> Step:
     move = _Move(inst, machine)
 
     def step(sel: Selection) -> None:
-        machine.shared.executing = inst.index
+        machine.shared.executes(inst.index)
         threads = threads_of(sel).reshape(-1, 32)
         matrices = HOST[2][move.elements(threads, False)]
         if move.transpose:
@@ -67,7 +67,7 @@ def decode_stmatrix(inst: Instruction, machine: Machine) -> Step:
     move = _Move(inst, machine)
 
     def step(sel: Selection) -> None:
-        machine.shared.executing = inst.index
+        machine.shared.executes(inst.index)
         threads = threads_of(sel).reshape(-1, 32)
         pairs = np.ascontiguousarray(machine.bank[move.rows[:, None, None], threads].transpose(1, 0, 2))
         matrices = pairs.view(np.uint16).reshape(len(threads), move.count, 8, 8)

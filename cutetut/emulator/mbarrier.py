@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .clocks import Knowledge
 from .errors import AsyncMismatch, IllegalInstruction, MissingBarrier, MissingFence
 from .memory import SHARED_WINDOW, threads_of
 from .operands import addresses
@@ -58,13 +59,15 @@ class Mbarrier:
     count: int
     made_by: int  # the thread that initialised it,
     made_with: Instruction
-    made_at: int  # and when
+    made_at: int  # and when, in the time of its warp
+    clock: int  # its own column in the clocks of who knows of whom
     pending: int = 0
     bytes: int = 0
     phase: int = 0
     fenced: bool = False  # the async proxy sees the initialisation
     known: bool = False  # every thread of the cluster does
-    remote: bool = False  # another CTA arrives at it, or sends bytes
+    gathered: Knowledge | None = None  # what those knew who have arrived in this phase,
+    knowledge: Knowledge | None = None  # and in all phases before
     waiters: list[Waiter] = field(default_factory=list)
     arrivals: list[Arrival] = field(default_factory=list)  # of the current phase
     passed: tuple[Instruction, int, np.ndarray] | None = None  # the last wait that went through: phase and threads
@@ -106,11 +109,11 @@ class Mbarriers:
         return barrier
 
     def _check_known(self, barrier: Mbarrier, threads: np.ndarray) -> None:
-        m, visible = self.machine, self.machine.shared.visible
+        m = self.machine
         across = m.cta_of[threads] != barrier.cta
         for part, abroad in ((threads[~across], False), (threads[across], True)):
             meeting = "cluster_arrive and cluster_wait" if abroad else "sync_threads"
-            strangers = visible.strangers(part, barrier.made_by, barrier.made_at, abroad)
+            strangers = self._strangers(barrier, part)
             if strangers.any():
                 error = MissingBarrier(
                     f"the mbarrier at shared offset {barrier.offset} is used by threads that cannot know yet that it "
@@ -121,11 +124,11 @@ class Mbarriers:
                 m.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
                 raise error
         everyone = np.flatnonzero(m.live & (m.cta_of // m.cluster_size == barrier.cta // m.cluster_size))
-        abroad = m.cta_of[everyone] != barrier.cta
-        barrier.known = not (
-            visible.strangers(everyone[~abroad], barrier.made_by, barrier.made_at, False).any()
-            or visible.strangers(everyone[abroad], barrier.made_by, barrier.made_at, True).any()
-        )
+        barrier.known = not self._strangers(barrier, everyone).any()
+
+    def _strangers(self, barrier: Mbarrier, threads: np.ndarray) -> np.ndarray:
+        """Which threads cannot know yet that the barrier has been initialised."""
+        return ~self.machine.clocks.knows(threads >> 5, barrier.made_by >> 5, barrier.made_at)
 
     def signalled(self, host: int, thread: int) -> Mbarrier:
         """The barrier that an asynchronous copy will signal: its initialisation is fenced for the async proxy."""
@@ -151,14 +154,16 @@ class Mbarriers:
             raise IllegalInstruction(f"an mbarrier for {count} arrivals; 1 to {MAX_COUNT} are allowed",
                                      threads=np.array([thread]))  # fmt: skip
         cta, offset = self.machine.shared.where(host)
-        self.objects[host] = Mbarrier(host, offset, cta, count, thread, inst, self.machine.now(), pending=count)
+        clocks = self.machine.clocks
+        made_at, clock = clocks.time(thread >> 5), clocks.new_member()
+        self.objects[host] = Mbarrier(host, offset, cta, count, thread, inst, made_at, clock, pending=count)
 
     def arrive(self, barrier: Mbarrier, arrivals: int, inst: Instruction, threads: np.ndarray) -> None:
         """Count arrivals; the last one, with no bytes pending, completes the phase."""
         if arrivals > barrier.pending:
             raise self._too_many(barrier, arrivals, threads)
         barrier.pending -= arrivals
-        barrier.remote |= bool((self.machine.cta_of[threads] != barrier.cta).any())
+        barrier.gathered = self.machine.clocks.release(np.unique(threads >> 5)).join(barrier.gathered)
         barrier.arrivals.append(Arrival(inst, threads, arrivals))
         self.used_by.setdefault(inst.index, set()).add(barrier.made_with.index)
         self._settle(barrier)
@@ -188,10 +193,9 @@ class Mbarriers:
             raise IllegalInstruction(f"{barrier.bytes} pending bytes; an mbarrier counts to {MAX_COUNT}",
                                      threads=threads[:1])  # fmt: skip
 
-    def complete_bytes(self, barrier: Mbarrier, nbytes: int, cta: int) -> None:
-        """An asynchronous copy issued by a CTA has delivered bytes."""
+    def complete_bytes(self, barrier: Mbarrier, nbytes: int) -> None:
+        """An asynchronous copy has delivered bytes."""
         barrier.bytes -= nbytes
-        barrier.remote |= cta != barrier.cta
         self._settle(barrier)
 
     def _settle(self, barrier: Mbarrier) -> None:
@@ -203,6 +207,8 @@ class Mbarriers:
             raise self._too_few_bytes(barrier, late)
         barrier.phase += 1
         barrier.pending = barrier.count
+        if barrier.gathered is not None:
+            barrier.knowledge, barrier.gathered = barrier.gathered.join(barrier.knowledge), None
         self.wake(barrier)
         barrier.arrivals.clear()
 
@@ -255,12 +261,10 @@ class Mbarriers:
         self.machine.scheduler.wake(threads)
 
     def meet(self, barrier: Mbarrier, threads: np.ndarray) -> None:
-        """Threads have seen a phase complete: what its arrivals came after is behind them, too."""
-        visible = self.machine.shared.visible
-        if barrier.remote:
-            visible.meet_cluster(threads)
-        else:
-            visible.meet_cta(threads)
+        """Threads have seen a phase complete: what its arrivals came after, and its copies, is behind them, too."""
+        warps, clocks = np.unique(threads >> 5), self.machine.clocks
+        clocks.acquire(warps, barrier.knowledge)
+        clocks.happened[warps, barrier.clock] = barrier.phase
 
     def passed_at_once(self, thread: int) -> list[str]:
         """For an error: a thread's wait that asked for the phase before a barrier's first, which is always complete."""
@@ -399,7 +403,7 @@ def decode_tx(inst: Instruction, machine: Machine) -> Step:
             if expects:
                 machine.mbarriers.expect(barrier, nbytes, inst, threads[at])
             else:
-                machine.mbarriers.complete_bytes(barrier, nbytes, int(machine.cta_of[threads[at[0]]]))
+                machine.mbarriers.complete_bytes(barrier, nbytes)
 
     return step
 

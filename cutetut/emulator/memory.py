@@ -230,6 +230,14 @@ def threads_of(sel: Selection) -> np.ndarray:
     return sel
 
 
+def warps_of(sel: Selection) -> np.ndarray:
+    """The numbers of the warps that a selection has threads of."""
+    if isinstance(sel, slice):
+        return np.arange(sel.start >> 5, (sel.stop + 31) >> 5)
+    warps = sel >> 5
+    return warps[np.concatenate(([True], warps[1:] != warps[:-1]))] if len(sel) else warps
+
+
 def check_alignment(address: np.ndarray, nbytes: int, sel: Selection, space: str) -> None:
     """Raise Misaligned unless every address is a multiple of the access size (PTX ISA section 6.4.1.1)."""
     if nbytes > 1 and int(np.bitwise_or.reduce(address)) & (nbytes - 1):

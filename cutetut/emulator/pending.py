@@ -40,6 +40,7 @@ class Operation:
     read: Callable[[], None] | None = None  # takes the source's bytes; `run` does it if nobody did
     nbytes: int = 0  # that its barrier will be told of
     wakes: bool = False  # its completion may let a thread go on
+    settle: Callable[[], None] | None = None  # to do when the program has waited for it, once
     done: bool = False
 
 
@@ -78,6 +79,12 @@ class Pending:
         except EmulatorError as error:
             error.operation = error.operation or operation  # it happens here, not where the scheduler is
             raise
+
+    def settle(self, operation: Operation) -> None:
+        """The program has waited for an operation."""
+        if operation.settle is not None:
+            operation.settle()
+            operation.settle = None
 
     def complete_oldest(self, waking: bool = False) -> bool:
         """Nobody can go on: let the oldest operation complete, or the oldest that may wake somebody.

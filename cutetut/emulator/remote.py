@@ -50,7 +50,7 @@ class _Remote:
     def barriers(self, threads: np.ndarray) -> list[tuple[Mbarrier, np.ndarray]]:
         """Each distinct barrier with the positions of the threads that signal it."""
         m = self.machine
-        hosts = m.shared.locate_barrier(self.where(threads), threads, False, self.inst.index)
+        hosts = m.shared.locate_barrier(self.where(threads), threads, False, None)
         groups = [(host, np.flatnonzero(hosts == host)) for host in np.unique(hosts).tolist()]
         return [(m.mbarriers.signalled(host, int(threads[at[0]])), at) for host, at in groups]
 
@@ -70,7 +70,8 @@ class _Remote:
             apply(at)
             if claimed:
                 m.shared.mark_written_many(hosts[at], self.nbytes)
-            m.mbarriers.complete_bytes(barrier, nbytes, int(m.cta_of[first]))
+                m.shared.races.sent(hosts[at] - m.shared.origin, self.nbytes, barrier, self.inst.index)
+            m.mbarriers.complete_bytes(barrier, nbytes)
 
         writes = (scattered(hosts[at], self.nbytes),) if claimed else ()
         what = f"the {self.inst.parts[0]}.async of {self.nbytes} bytes per thread"
@@ -104,10 +105,8 @@ def decode_store(inst: Instruction, machine: Machine) -> Step:
     unit = remote.unit
 
     def step(sel: Selection) -> None:
-        machine.shared.executing = inst.index
         threads = threads_of(sel)
         hosts = machine.shared.claim_many(remote.to(threads), remote.nbytes, threads)
-        machine.shared.signalling(hosts)
         values = [row[threads] for row in remote.values]
 
         def apply(at: np.ndarray) -> None:
@@ -136,7 +135,7 @@ def decode_reduction(inst: Instruction, machine: Machine) -> Step:
     memory: np.ndarray = HOST[remote.unit].view(DTYPES[kind])
 
     def step(sel: Selection) -> None:
-        machine.shared.executing = inst.index
+        machine.shared.executes(inst.index, strong=True)
         threads = threads_of(sel)
         hosts = machine.shared.locate(remote.to(threads), remote.unit, threads, False)
         values = remote.values[0][threads].view(DTYPES[kind])

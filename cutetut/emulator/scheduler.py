@@ -438,16 +438,17 @@ class Scheduler:
         if written:
             error.notes.append("  already written to, so not to be trusted: " + ", ".join(written))
 
-    def place(self, inst: Instruction | None, thread: int | None) -> Place:
-        """Describe an instruction and a thread."""
+    def place(self, inst: Instruction | None, thread: int | None, whole_warp: bool = False) -> Place:
+        """Describe an instruction and a thread, or its warp."""
         m = self.machine
         cta = warp = lane = tid = None
         if thread is not None:
             cta = tuple(int(v) for v in m.cta_ids[m.cta_of[thread]])
             number = int(m.in_cta[thread])
-            warp, lane = number // 32, number % 32
-            x, y, _ = m.launch.block
-            tid = (number % x, number // x % y, number // (x * y))
+            warp = number // 32
+            if not whole_warp:
+                x, y, _ = m.launch.block
+                lane, tid = number % 32, (number % x, number // x % y, number // (x * y))
         source, text = "", ""
         if inst is not None and inst.loc is not None:
             source = ("" if inst.loc.column else "after ") + describe(inst.loc.file, inst.loc.line)

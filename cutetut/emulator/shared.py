@@ -4,7 +4,7 @@ A shared address is an offset in the CTA's window; in a cluster the CTA's rank s
 up, so that the address of another CTA's memory is the own one with another rank (mapa).
 
 A shadow array knows for every byte whether nothing has written it, something has, or an
-asynchronous copy is about to.  What fences and barriers have made visible is in visibility.py.
+asynchronous copy is about to.  Whether barriers and fences order what warps do there is in races.py.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import numpy as np
 
 from .errors import InFlight, OutOfBounds, Uninitialized
 from .memory import HOST, SHARED_BASE, check_alignment, index, threads_of
+from .races import CHUNK, Races
 from .registry import Selection, Step
-from .visibility import CHUNK, Visibility
+from .visibility import Visibility
 
 if TYPE_CHECKING:
     from .machine import Machine
+    from .mbarrier import Mbarrier
     from .pending import Operation
 
 UNWRITTEN, WRITTEN, IN_FLIGHT = 0, 1, 2
@@ -41,6 +43,7 @@ class SharedMemory:
         self.stride = -(-nbytes // 1024) * 1024 + 1024
         ctas = machine.residents
         self.clustered = machine.cluster_size > 1
+        self.watched = machine.warps_per_cta > 1 or self.clustered  # there is somebody to race with
         self._buffer = np.zeros(ctas * self.stride + 1024, np.uint8)
         self._shadow = np.zeros_like(self._buffer)
         start = self._buffer.ctypes.data
@@ -49,18 +52,24 @@ class SharedMemory:
         first_of_cluster = machine.cta_of // machine.cluster_size * machine.cluster_size
         self.cluster_base = self.origin + first_of_cluster.astype(np.int64) * self.stride
         self.shadow_offset = self._shadow.ctypes.data - start
-        self.tracks_proxy = False  # set when the kernel uses the async proxy,
-        self.tracks_meetings = False  # or anything else that asks who has met whom
         self.visible = Visibility(machine, len(self._buffer) // CHUNK + 1)
+        self.races = Races(machine, len(self._buffer))
         self.rank_of = machine.cta_of % machine.cluster_size
-        self.executing = 0  # the instruction that uses shared memory now, by its index
+        self.executing: int | None = None  # the instruction that uses shared memory itself now, by its index,
+        self.strong = False  # and whether others may use the same place at the same time: atomics, flags
         self.lenient = False  # whether it may find unwritten bytes, and then
         self.touched = np.empty(0, np.int64)  # the host address of each thread's access
 
     def reset(self) -> None:
         """New CTAs find uninitialised shared memory."""
         self._shadow[:] = UNWRITTEN
+        self.executes(None)
         self.visible.reset()
+        self.races.reset()
+
+    def executes(self, inst: int | None, strong: bool = False) -> None:
+        """An instruction begins to use shared memory; None: it only starts a copy, which is followed on its own."""
+        self.executing, self.strong = inst, strong
 
     # -- addresses ----------------------------------------------------------------------------
 
@@ -104,15 +113,15 @@ class SharedMemory:
             )
         return base + offset
 
-    def host_of(self, address: int, thread: int, nbytes: int = 8, inst: int = 0) -> int:
+    def host_of(self, address: int, thread: int, nbytes: int = 8) -> int:
         """The host address of one shared address as one thread sees it."""
         one = np.array([thread])
-        self.executing = inst
+        self.executes(None)
         return int(self._host(np.array([address]), nbytes, one, False)[0])
 
-    def locate_barrier(self, address: np.ndarray, sel: Selection, store: bool, inst: int) -> np.ndarray:
+    def locate_barrier(self, address: np.ndarray, sel: Selection, store: bool, inst: int | None) -> np.ndarray:
         """Host addresses of mbarriers, 8-byte aligned; initialising one counts as writing it."""
-        self.executing = inst
+        self.executes(inst)
         host = self._host(address, 8, sel, store)
         check_alignment(address, 8, sel, "shared")
         if store:
@@ -172,10 +181,10 @@ class SharedMemory:
             self._check_overwrite(int(host.min()), int(host.max()) + nbytes, host, nbytes, sel)
         for part in range(nbytes // unit):
             shadow[where + part] = _ALL_WRITTEN[unit]
-        if self.tracks_proxy or self.visible.copies:
-            chunk = (host - self.origin) >> 4
-            for more in range(max(1, nbytes // CHUNK)):
-                self.visible.store(chunk + more, threads_of(sel), self.executing)
+        if self.watched:
+            at = host - self.origin
+            self.races.stored(at, nbytes, threads_of(sel), self.executing or 0, self.strong)
+            self.visible.stored(at >> 4)
 
     def _check_overwrite(self, low: int, high: int, host: np.ndarray, nbytes: int, sel: Selection) -> None:
         for op in self.machine.pending.operations:
@@ -198,17 +207,21 @@ class SharedMemory:
         unit = min(nbytes, 8)
         where = index(host + self.shadow_offset, unit)
         self.touched = host
+        nothing: np.ndarray | None = None  # these threads load what nobody has written
         for part in range(nbytes // unit):
             bad = HOST[unit][where + part] != _ALL_WRITTEN[unit]
             if bad.any():
-                if self.lenient:
-                    bad &= self._on_its_way(host + part * unit, unit)
-                    if not bad.any():
-                        continue
-                at = int(host[bad][0]) + part * unit
-                raise self._unusable(at, unit, threads_of(sel)[bad], "load of")
-        if self.visible.copies:
-            self.visible.check_copied((host - self.origin) >> 4, threads_of(sel))
+                coming = bad & self._on_its_way(host + part * unit, unit)
+                if not self.lenient or coming.any():
+                    wrong = coming if coming.any() else bad
+                    at = int(host[wrong][0]) + part * unit
+                    raise self._unusable(at, unit, threads_of(sel)[wrong], "load of")
+                nothing = bad if nothing is None else nothing | bad
+        if self.watched and not self.strong:
+            threads = threads_of(sel)
+            if nothing is not None:
+                host, threads = host[~nothing], threads[~nothing]
+            self.races.loaded(host - self.origin, nbytes, threads, self.executing or 0)
 
     def _on_its_way(self, host: np.ndarray, nbytes: int) -> np.ndarray:
         """Whether an asynchronous copy is about to write some byte of each of these values."""
@@ -249,7 +262,7 @@ class SharedMemory:
 
         `chunks` are the offsets of the 16 bytes that it writes, where that is not all.
         """
-        host = self.host_of(address, thread, nbytes, inst)
+        host = self.host_of(address, thread, nbytes)
         one = np.array([thread])
         for op in self.machine.pending.operations:
             if any(part.meet(host, host + nbytes) for part in op.writes):
@@ -261,23 +274,30 @@ class SharedMemory:
             HOST[1][start - 64 : start - 64 + nbytes] = IN_FLIGHT
         else:
             self._mark_many(host + chunks, CHUNK, IN_FLIGHT)
-        self.visible.load(host - self.origin >> 4, -(-nbytes // CHUNK), swizzle, inst)
+        first, count = host - self.origin >> 4, -(-nbytes // CHUNK)
+        self.races.claimed(first, count, thread)
+        self.visible.load(first, count, swizzle, inst)
         return host
 
-    def mark_written(self, host: int, nbytes: int) -> None:
-        """An asynchronous copy has arrived."""
-        start = host + self.shadow_offset
-        HOST[1][start - 64 : start - 64 + nbytes] = WRITTEN
+    def arrived(
+        self, host: int, nbytes: int, barrier: Mbarrier, inst: int, chunks: np.ndarray | None = None
+    ) -> None:
+        """An asynchronous copy has arrived, of whose bytes an mbarrier will be told; `chunks` as for `claim`."""
+        if chunks is None:
+            start = host + self.shadow_offset
+            HOST[1][start - 64 : start - 64 + nbytes] = WRITTEN
+        else:
+            self._mark_many(host + chunks, CHUNK, WRITTEN)
+        self.races.arrived(host - self.origin >> 4, -(-nbytes // CHUNK), barrier.clock, barrier.phase + 1, inst)
 
-    def async_source(self, address: int, nbytes: int, thread: int) -> int:
-        """The source of an asynchronous read of consecutive bytes, checked like `check_async_read`."""
+    def async_source(self, address: int, nbytes: int, thread: int, inst: int) -> tuple[int, np.ndarray]:
+        """The source of an asynchronous read of consecutive bytes, checked like `check_async_read`, and its chunks."""
         host = self.host_of(address, thread, nbytes)
         chunks = np.arange(host, host + nbytes, CHUNK, dtype=np.int64)
-        self.check_async_read(chunks, thread, "the TMA store reads", 32)
-        return host
+        return host, self.check_async_read(chunks, thread, "the TMA store reads", 32, inst)
 
-    def check_async_read(self, chunks: np.ndarray, thread: int, verb: str, together: int) -> np.ndarray:
-        """16-byte chunks (host addresses) the async proxy will read: written, arrived, and fenced; their numbers.
+    def check_async_read(self, chunks: np.ndarray, thread: int, verb: str, together: int, inst: int) -> np.ndarray:
+        """16-byte chunks (host addresses) the async proxy starts to read: written, arrived, and fenced; their numbers.
 
         Raises Uninitialized, InFlight, MissingFence or MissingBarrier.
         """
@@ -287,40 +307,27 @@ class SharedMemory:
         if bad.any():
             raise self._unusable(int(chunks[bad][0]), CHUNK, np.array([thread]), verb)
         at = (chunks - self.origin) >> 4
-        self.visible.check_async_read(at, thread, verb, together)
+        self.races.reading(at, thread, inst, verb, together)
         return at
-
-    def proxy_fence(self, sel: Selection) -> None:
-        """fence.proxy.async by some threads."""
-        if self.tracks_proxy:
-            self.visible.fence(sel)
-            self.machine.mbarriers.fence()
-
-    def met(self, sel: Selection) -> None:
-        """Threads have passed a barrier of their CTA."""
-        if self.tracks_meetings:
-            self.visible.meet_cta(sel)
 
     def claim_many(self, address: np.ndarray, nbytes: int, threads: np.ndarray) -> np.ndarray:
         """The destinations of one small asynchronous copy per thread."""
+        self.executes(None)
         host = self._host(address, nbytes, threads, True)
         check_alignment(address, nbytes, threads, "shared")
         if self.machine.pending.operations:
             self._check_overwrite(int(host.min()), int(host.max()) + nbytes, host, nbytes, threads)
         self._mark_many(host, nbytes, IN_FLIGHT)
+        self.visible.stored((host - self.origin) >> 4)
         return host
 
-    def copying(self, host: np.ndarray, threads: np.ndarray, inst: int) -> None:
+    def copying(self, host: np.ndarray, nbytes: int, threads: np.ndarray, inst: int) -> None:
         """Threads have started small copies that they must wait for themselves, before others may read them."""
-        self.visible.copy((host - self.origin) >> 4, threads, inst)
+        self.races.copying(host - self.origin, nbytes, threads, inst)
 
-    def signalling(self, host: np.ndarray) -> None:
-        """Small copies have started of which an mbarrier tells who waits for it."""
-        self.visible.forget((host - self.origin) >> 4)
-
-    def copied(self, host: np.ndarray) -> None:
+    def copied(self, host: np.ndarray, nbytes: int, threads: np.ndarray, inst: int) -> None:
         """The threads that issued small copies to these addresses have waited for them."""
-        self.visible.copied((host - self.origin) >> 4)
+        self.races.copied(host - self.origin, nbytes, threads, inst)
 
     def mark_written_many(self, host: np.ndarray, nbytes: int) -> None:
         """Small asynchronous copies have arrived."""

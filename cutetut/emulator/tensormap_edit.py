@@ -88,7 +88,7 @@ def decode_replace(inst: Instruction, machine: Machine) -> Step:
     address, space = addresses(inst, machine, where), _space(inst, machine)
 
     def step(sel: Selection) -> None:
-        machine.shared.executing = inst.index
+        machine.shared.executes(inst.index)
         start, threads = address(sel), threads_of(sel)
         _check_alignment(start, threads)
         if name == "global_address":

@@ -244,24 +244,23 @@ def _issue_load(
         raise Misaligned(_TO.format("goes to", shared), threads=one, hint=_ALIGN)
     box = locate_box(tensor, coordinates, shared, tensor.nan_fill or tensor.element.startswith("tf32"), False)
     check_global(machine, box.existing(box.globally), box.unit, thread, False)
-    gaps = tensor.row_pitch > tensor.counts[0] * tensor.unit
+    chunks = box.chunks if tensor.row_pitch > tensor.counts[0] * tensor.unit else None  # the box has gaps
     for rank in cluster_ranks(machine, thread, mask):
         target = shared if rank is None else machine.shared.in_cta(shared, rank)
         signal = barrier if rank is None else machine.shared.in_cta(barrier, rank)
-        host = machine.shared.claim(
-            target, tensor.shared_bytes, thread, inst.index, tensor.swizzle + 1, box.chunks if gaps else None
-        )
-        bar = machine.mbarriers.signalled(machine.shared.host_of(signal, thread, inst=inst.index), thread)
+        host = machine.shared.claim(target, tensor.shared_bytes, thread, inst.index, tensor.swizzle + 1, chunks)
+        bar = machine.mbarriers.signalled(machine.shared.host_of(signal, thread), thread)
         what = f"the TMA load of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
-        run = _load_runner(machine, tensor, box, host, bar, int(machine.cta_of[thread]), gaps)
+        run = _load_runner(machine, inst, tensor, box, host, bar, chunks)
         machine.pending.issue(
             Operation(what, inst, thread, run, bar, (consecutive(host, tensor.shared_bytes),), nbytes=tensor.box_bytes)
         )
 
 
 def _load_runner(
-    machine: Machine, tensor: TensorMap, box: Box, host: int, bar: Mbarrier, cta: int, gaps: bool
-) -> Callable[[], None]:
+    machine: Machine, inst: Instruction, tensor: TensorMap, box: Box, host: int, bar: Mbarrier,
+    chunks: np.ndarray | None,
+) -> Callable[[], None]:  # fmt: skip
     def run() -> None:
         memory = HOST[box.unit]
         values = _converted(memory[index(box.existing(box.globally), box.unit)], tensor.element)
@@ -270,11 +269,8 @@ def _load_runner(
             filled[box.inside] = values
             values = filled
         memory[index(box.shared.ravel() + host, box.unit)] = values.ravel()
-        if gaps:
-            machine.shared.mark_written_many(box.chunks + host, CHUNK)
-        else:
-            machine.shared.mark_written(host, tensor.shared_bytes)
-        machine.mbarriers.complete_bytes(bar, tensor.box_bytes, cta)
+        machine.shared.arrived(host, tensor.shared_bytes, bar, inst.index, chunks)
+        machine.mbarriers.complete_bytes(bar, tensor.box_bytes)
 
     return run
 
@@ -342,9 +338,9 @@ def _issue_store(
     if min(coordinates) < 0:  # seen on an H200; a load may begin in front of the tensor
         raise IllegalInstruction(f"a store to the box at {tuple(coordinates)}: no coordinate may be negative",
                                  threads=one)  # fmt: skip
-    host = machine.shared.host_of(shared, thread, tensor.shared_bytes, inst.index)
+    host = machine.shared.host_of(shared, thread, tensor.shared_bytes)
     box = locate_box(tensor, coordinates, shared, reduction is not None, True)
-    machine.shared.check_async_read(box.chunks + host, thread, "the TMA store reads", 32)
+    chunks = machine.shared.check_async_read(box.chunks + host, thread, "the TMA store reads", 32, inst.index)
     target = box.existing(box.globally)
     try:
         check_global(machine, target, box.unit, thread, True)
@@ -367,6 +363,7 @@ def _issue_store(
 
     what = f"the TMA store of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
     operation = Operation(what, inst, thread, run, reads=(consecutive(host, tensor.shared_bytes),), read=read)
+    operation.settle = machine.shared.races.settling(chunks, thread, inst.index)
     machine.pending.issue(operation)
     return operation
 

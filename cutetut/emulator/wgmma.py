@@ -193,8 +193,12 @@ class Wgmma:
     def wait(self, group: int, keep: int) -> None:
         groups = self.groups.get(group, [])
         ready, self.groups[group] = groups[: max(0, len(groups) - keep)], groups[max(0, len(groups) - keep) :]
-        for operation in (op for g in ready for op in g):
+        operations = [op for g in ready for op in g]
+        for operation in operations:
             self.machine.pending.complete(operation)
+            self.machine.pending.settle(operation)
+        if operations:  # that the four warps have all waited is what an arrival by any of them stands for
+            self.machine.clocks.meet(np.arange(group >> 5, (group >> 5) + 4))
 
 
 @opcode("wgmma.fence", unit="wgmma", forms=".sync.aligned", section="9.7.15.7.1", results=0, joins="warpgroup",
@@ -308,6 +312,8 @@ def decode_mma(inst: Instruction, machine: Machine) -> Step:
             machine.wgmma.finished(operation)
 
         operation = Operation(f"the WGMMA m64n{shape.n}k{shape.k}", inst, int(first[0]), run, reads=reads)
+        chunks = np.concatenate([operand.chunks for operand in operands])
+        operation.settle = machine.shared.races.settling(chunks, int(first[0]), inst.index)
         machine.wgmma.issue(operation, held, threads)
 
     def step(sel: Selection) -> int:
@@ -373,6 +379,7 @@ class _SharedOperand:
 
     base: int
     geometry: _Geometry
+    chunks: np.ndarray  # their numbers in the shared memory of all CTAs
     format: str
 
     @property
@@ -405,10 +412,10 @@ def _shared_operand(
         )  # fmt: skip
     base = boundary + int(machine.shared.base[first[0]])
     at = machine.shared.check_async_read(
-        geometry.chunks + base, int(first[0]), f"operand {name} of the WGMMA reads", WARPGROUP
+        geometry.chunks + base, int(first[0]), f"operand {name} of the WGMMA reads", WARPGROUP, inst.index
     )
     machine.shared.visible.check_swizzle(at, TMA_CODE[descriptor.swizzle], inst, int(first[0]), name)
-    return _SharedOperand(base, geometry, kind)
+    return _SharedOperand(base, geometry, at, kind)
 
 
 def _a_from_registers(machine: Machine, rows: np.ndarray, threads: slice, shape: Shape) -> np.ndarray:

@@ -53,6 +53,10 @@ MUTANTS = {
     "no_proxy_fence_before_tma_store": Mutant("tma_gemm", "cute.arch.fence_proxy", "pass"),
     "no_proxy_fence_before_wgmma": Mutant("wgmma_tile", "cute.arch.fence_proxy", "pass"),
     "no_barrier_after_proxy_fence": Mutant("tma_copy", "cute.arch.barrier(barrier_id=1", "pass"),
+    # -- plain accesses --
+    "no_barrier_before_load": Mutant("mirror", "# the row is there", "pass"),
+    "no_barrier_before_store": Mutant("mirror", "# the row is no longer needed", "pass"),
+    "no_barrier_after_bulk_wait": Mutant("tma_copy", "        cute.arch.sync_threads()", "pass"),
     # -- mbarriers --
     "too_few_bytes_expected": Mutant("tma_gemm", "FULL_BYTES = 2 * TILE_BYTES", "FULL_BYTES = TILE_BYTES"),
     "too_many_bytes_expected": Mutant("tma_gemm", "FULL_BYTES = 2 * TILE_BYTES", "FULL_BYTES = 3 * TILE_BYTES"),
@@ -167,6 +171,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "cluster_sum": lambda: _elementwise(
         (48, 128), lambda x: torch.stack([x.view(3, 16, 128).sum(0) * r for r in (1, 2)])
     ),
+    "mirror": lambda: _elementwise((3, 128), lambda x: x.flip(1)),
     "ping_pong": lambda: _elementwise((3, 128), lambda x: 2 * x),
     "registers": lambda: _elementwise((384,), lambda x: x + 1),
 }

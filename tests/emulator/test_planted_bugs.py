@@ -20,6 +20,7 @@ from cutetut.emulator.errors import AsyncMismatch, EmulatorWarning, LaunchError,
 from cutetut.emulator.pending import Operation, Pending
 from cutetut.emulator.visibility import Visibility
 from tests.emulator.expected import EXPECTED, GEMM_LINE, LOAD_A
+from tests.emulator.harness import kernel, run
 from tests.emulator.mutants import CASES, MUTANTS, Mutant, compiled, load
 
 POLICIES = ["late", "early", *(f"random:{seed}" for seed in range(5))]
@@ -71,13 +72,30 @@ def test_a_long_list_of_registers_is_shown_by_its_ends(tmp_path: Path) -> None:
 def test_bytes_that_nobody_announced_are_noticed_even_when_they_come_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The second copy belongs to the next phase of its mbarrier, for which nobody has waited."""
     monkeypatch.setenv("CUTETUT_ASYNC", "early")
     mutant = MUTANTS["too_few_bytes_expected"]
     loaded = load(mutant.kernel, tmp_path, mutant)
     launch, _ = compiled(loaded.module, CASES[mutant.kernel]()[0])
-    with pytest.raises(AsyncMismatch, match=r"have brought \d+ bytes more than expect_tx announced") as caught:
+    with pytest.raises(MissingBarrier, match="operand B of the WGMMA reads .* which a copy has filled") as caught:
         launch()
-    assert loaded.line("mbarrier_init(full") in str(caught.value)
+    assert loaded.line(GEMM_LINE) in str(caught.value) and loaded.line("cute.copy(load_b") in str(caught.value)
+
+
+SHARED = ".shared .align 16 .b8 s[64]; .shared .align 8 .b64 bar;"
+START = """ld.param.b64 %rd1, [p0]; mov.u32 %r1, bar; mov.u32 %r2, s; mbarrier.init.shared::cta.b64 [%r1], 1;
+fence.mbarrier_init.release.cluster;"""
+COPY = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+
+
+@pytest.mark.emulator
+def test_bytes_that_nobody_announced_or_read_are_noticed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTETUT_ASYNC", "early")
+    text = kernel(f"""{START} mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 32; {COPY} [%r2], [%rd1], 32, [%r1];
+    {COPY} [%r2+32], [%rd1], 32, [%r1]; W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], 0; @!%p1 bra W;""",
+    header=SHARED)  # fmt: skip
+    with pytest.raises(AsyncMismatch, match="have brought 32 bytes more than expect_tx announced"):
+        run(text, np.zeros(16, np.uint32), block=(1, 1, 1))
 
 
 @pytest.mark.emulator
@@ -196,6 +214,23 @@ def test_a_fence_by_another_warp_behind_the_barrier_does_not_help(tmp_path: Path
     launch, _ = compiled(load("tma_copy", tmp_path, *mutants).module, CASES["tma_copy"]()[0])
     with pytest.raises((MissingBarrier, MissingFence)):
         launch()
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("policy", ["late", "early", "random:1"])
+def test_a_copy_over_what_another_warp_reads(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both warps have waited for the first copy; nothing tells warp 0 that warp 1 has read it."""
+    monkeypatch.setenv("CUTETUT_ASYNC", policy)
+    wait = "mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1]"
+    text = kernel(f"""mov.u32 %r3, %tid.x; setp.ne.u32 %p2, %r3, 0; mov.u32 %r1, bar; mov.u32 %r2, s; @%p2 bra M;
+    {START}
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 64; {COPY} [%r2], [%rd1], 64, [%r1];
+    M: bar.sync 0; W: {wait}, 0; @!%p1 bra W; setp.lt.u32 %p3, %r3, 32; @%p3 bra N; ld.shared.b32 %r4, [%r2+16];
+    N: @%p2 bra END; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 64; {COPY} [%r2], [%rd1], 64, [%r1];
+    V: {wait}, 1; @!%p1 bra V; END:""", header=SHARED)  # fmt: skip
+    with pytest.raises(MissingBarrier, match="a copy to shared memory at offset 16, which warp 1 has read") as caught:
+        run(text, np.zeros(16, np.uint32), block=(64, 1, 1))
+    assert "ld.shared.b32" in str(caught.value)
 
 
 # -- when operations complete ---------------------------------------------------------------------
