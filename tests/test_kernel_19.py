@@ -214,11 +214,11 @@ def test_the_cubic_is_as_close_as_it_says(chapter: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("D", [64, 128, 256])
-def test_the_compiler_keeps_the_overlap(chapter: ModuleType, D: int) -> None:
+def test_the_compiler_keeps_the_overlap(chapter: ModuleType, device: str, D: int) -> None:
     """Nothing is spilled, and every power of two of a step stands between its two waits in the machine code."""
-    Q, K, V = operands("cpu", 1, 1, 1, 64, 64, D, torch.bfloat16)
-    cfg = chapter.CONFIGS[D]
-    info = chapter.inspect(chapter.prepare(Q, K, V, torch.empty_like(Q), torch.empty(1, 1, 64), cfg=cfg).func)
+    Q, K, V = operands(device, 1, 1, 1, 64, 64, D, torch.bfloat16)
+    cfg, LSE = chapter.CONFIGS[D], torch.empty(1, 1, 64, device=device)
+    info = chapter.inspect(chapter.prepare(Q, K, V, torch.empty_like(Q), LSE, cfg=cfg).func)
     assert info.spills == 0 and info.shared_bytes <= chapter.shared_bytes(cfg, D) <= chapter.SHARED
     waits = [match.start() for match in re.finditer(r"WARPGROUP\.DEPBAR", info.sass)]
     assert info.sass[waits[0] : waits[1]].count("MUFU.EX2") == 64 * cfg.bN // 128 + 2  # scores, and two factors
@@ -282,3 +282,10 @@ def test_variants_can_be_compiled(experiments: ModuleType) -> None:
     """At D = 128 all of them, so that the measured table has no holes where the text speaks of a row."""
     assert all(experiments.fits(128, change) for change in experiments.VARIANTS.values())
     assert not experiments.fits(256, {"bN": 128})
+
+
+@pytest.mark.parametrize("name", ["all of it", "no overlap, no ping-pong"])
+def test_the_timeline_is_of_consecutive_steps(experiments: ModuleType, name: str) -> None:
+    change = experiments.VARIANTS[name] | {"sms": 1}
+    clocks = torch.tensor(experiments.steps(change, S=384, heads=1, cta=0, first=2, last=8))
+    assert clocks.shape == (2, 6, 6) and clocks.min() == 0 and (clocks.flatten(1).diff() >= 0).all()
