@@ -40,9 +40,13 @@ class Races:
         self.async_wrote = np.zeros(chunks, np.int64)
         self.async_read = np.zeros(chunks, np.int64)
         self.asynchronous = False  # the async proxy or cp.async has been used
+        self.clean = True  # there are no stamps
 
     def reset(self) -> None:
         """New CTAs: nobody has touched anything."""
+        if self.clean:
+            return
+        self.clean = True
         for stamps in (self.wrote, self.read, self.chunk_wrote, self.chunk_read, self.async_wrote, self.async_read):
             stamps[:] = 0
         self.asynchronous = False
@@ -53,12 +57,14 @@ class Races:
         """Threads load nbytes at offsets `at`: what is there must have been written before."""
         warps = threads >> 5
         halves, chunk = self._halves(at, nbytes), at >> 4
-        if (late := self._unknown(self.wrote[halves], warps)).any():
-            raise self._unordered(self.wrote[halves], late, threads, at, "load of", "stored to")
+        wrote = self.wrote[halves]
+        if (late := self._unknown(wrote, warps)).any():
+            raise self._unordered(wrote, late, threads, at, "load of", "stored to")
         if self.asynchronous:
             wrote = self.async_wrote[chunk][:, None]
             if (late := self._unknown(wrote, warps)).any():
                 raise self._not_waited(wrote, late, threads, at, "load of")
+        self.clean = False
         stamp = self._stamps(warps, inst)
         self.chunk_read[chunk] = stamp
         if nbytes >= HALF:
@@ -68,20 +74,22 @@ class Races:
         """Threads store nbytes at offsets `at`: what is there must have been read before, or be meant for many."""
         warps = threads >> 5
         halves, chunk = self._halves(at, nbytes), at >> 4
-        if nbytes >= HALF and not strong and (late := self._unknown(self.read[halves], warps)).any():
-            raise self._unordered(self.read[halves], late, threads, at, "store to", "loaded from")
+        read = self.read[halves]
+        if nbytes >= HALF and not strong and (late := self._unknown(read, warps)).any():
+            raise self._unordered(read, late, threads, at, "store to", "loaded from")
         if self.asynchronous:
             read = self.async_read[chunk][:, None]
             if (late := self._unknown(read, warps)).any():
                 raise self._still_needed(read, late, threads, at, "a store to")
             self.async_wrote[chunk] = 0
+        self.clean = False
         stamp = self._stamps(warps, inst)
         self.chunk_wrote[chunk] = stamp
         self.wrote[halves] = stamp[:, None] if nbytes >= HALF else 0
 
     def copying(self, at: np.ndarray, nbytes: int, threads: np.ndarray, inst: int) -> None:
         """Threads issue cp.async to offsets `at`: nobody else may read them until they have waited."""
-        self.asynchronous = True
+        self.asynchronous, self.clean = True, False
         stamp = (threads >> 5) << _TIME | NEVER | _COPIED | inst << _INSTRUCTION
         self.wrote[self._halves(at, nbytes)] = stamp[:, None]
         self.chunk_wrote[at >> 4] = stamp
@@ -97,12 +105,13 @@ class Races:
 
     def sent(self, at: np.ndarray, nbytes: int, barrier: Mbarrier, inst: int) -> None:
         """st.async has arrived at offsets `at`: those who wait for this phase of the mbarrier may use it."""
+        self.asynchronous, self.clean = True, False
         self.wrote[self._halves(at, nbytes)] = self.chunk_wrote[at >> 4] = 0
         self.async_wrote[at >> 4] = barrier.clock << _TIME | barrier.phase + 1 | inst << _INSTRUCTION
 
     def claimed(self, first: int, count: int, thread: int) -> None:
         """A thread issues a copy to chunks: nobody may still need what is there."""
-        self.asynchronous = True
+        self.asynchronous, self.clean = True, False
         where, warp = slice(first, first + count), np.array([thread >> 5])
         for stamps in (self.chunk_read[where], self.async_read[where]):
             if (late := self._unknown(stamps[None, :], warp)).any():
@@ -122,7 +131,7 @@ class Races:
         Between it and every plain store are a fence and a barrier; either may come first: the writer fences and
         both meet, or they meet and the reader fences.  Raises MissingFence or MissingBarrier.
         """
-        self.asynchronous = True
+        self.asynchronous, self.clean = True, False
         warps = np.arange(thread // together * together >> 5, (thread // together + 1) * together >> 5)
         self._check_fenced(chunks, warps, thread, verb)
         wrote = self.async_wrote[chunks]
@@ -163,7 +172,7 @@ class Races:
     # -- stamps -------------------------------------------------------------------------------
 
     def _halves(self, at: np.ndarray, nbytes: int) -> np.ndarray:
-        return (at >> 1)[:, None] + np.arange(max(1, nbytes // HALF))
+        return (at >> 1)[:, None] + np.arange(0, max(1, nbytes // HALF), 2)  # of a word the lower half has to do
 
     def _stamps(self, warps: np.ndarray, inst: int) -> np.ndarray:
         return warps << _TIME | self.clocks.times(warps) | inst << _INSTRUCTION
