@@ -8,12 +8,9 @@ is ready; a unit asks it to make threads wait or exit.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
 import time
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -87,25 +84,12 @@ def launch(
     )
     try:
         scheduler = Scheduler(machine, _budget(budget))
-        with np.errstate(all="ignore"), _collecting_only_new():
+        with np.errstate(all="ignore"):
             for first in range(0, len(machine.order), machine.residents):
                 scheduler.run_wave(first)
     finally:
         machine.release()
     return LaunchReport(kernel, machine.counters, time.perf_counter() - started)
-
-
-@contextlib.contextmanager
-def _collecting_only_new() -> Iterator[None]:
-    """Leave what there was before to itself: the compiler's millions of objects take the collector half a second."""
-    if gc.get_freeze_count():  # somebody else has done so
-        yield
-        return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _budget(budget: int | None) -> int:
