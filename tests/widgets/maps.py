@@ -72,3 +72,9 @@ def wgmma_m64(columns: int) -> ThreadMap:
             owner[row, col] = 32 * (row // 16) + 4 * (row % 8) + (col % 8) // 2
             value[row, col] = col % 2 + 2 * (row % 16 // 8) + 4 * (col // 8)
     return ThreadMap(owner, value)
+
+
+def rows_and_columns() -> tuple[ThreadMap, ThreadMap]:
+    """A 4x4 tile twice: each thread owns a row, each thread owns a column."""
+    row, col = np.mgrid[:4, :4]
+    return ThreadMap(row, col), ThreadMap(col, row)

@@ -34,8 +34,17 @@ CELLS = (
     'DescriptorDecoder(0x4000004000012340, title="A of the first WGMMA")',
     'ThreadPicker(maps.scalar_gemm_maps(), thread_grid=(16, 16), title="Who owns C")',
     'Timeline(pipelines.recordings(), title="A pipeline")',
+    "from ipywidgets import jslink\n"
+    "by_rows, by_columns = maps.rows_and_columns()\n"
+    'first = ThreadPicker(by_rows, element=(0, 0), title="By rows")\n'
+    'second = ThreadPicker(by_columns, matrix="A", title="By columns")\n'
+    '_ = jslink((first, "element"), (second, "element"))\n'
+    "display(first, second)",
 )
-ORDER = ("layout-viewer", "layout-viewer", "swizzle-view", "descriptor-decoder", "thread-picker", "timeline")
+ORDER = (
+    "layout-viewer", "layout-viewer", "swizzle-view", "descriptor-decoder", "thread-picker", "timeline",
+    "thread-picker", "thread-picker",
+)  # fmt: skip
 PICKERS = len(ORDER)
 
 
@@ -144,6 +153,23 @@ def test_a_descriptor_can_be_typed_and_edited(pickers: list[WebElement]) -> None
     assert [field.get_property("value") for field in fields] == ["1024", "4096", "512", "0", "2"]
     rewrite(fields[2], "2048")
     assert box.get_property("value") == f"{descriptors.encode(1024, 4096, 2048, 0, 2):#018x}"
+
+
+def test_two_linked_pickers_show_the_same_element(chrome: Chrome, pickers: list[WebElement]) -> None:
+    """A notebook links them by `jslink`; the page has no kernel that could."""
+    from selenium.webdriver import Keys
+
+    rows, columns = pickers[6:]
+    assert (text(rows, ".tp-readout"), text(columns, ".tp-readout")) == (
+        "C[0][0] · thread 0 · value 0",
+        "A[0][0] · thread 0 · value 0",
+    )
+    rows.find_element("css selector", "canvas").send_keys(Keys.ARROW_RIGHT)  # its next thread: the next row
+    assert text(rows, ".tp-readout") == "C[1][0] · thread 1 · value 0"
+    assert text(columns, ".tp-readout") == "A[1][0] · thread 0 · value 1"
+    columns.find_elements("css selector", "tbody tr")[3].click()
+    assert text(columns, ".tp-readout") == "A[3][0] · thread 0 · value 3"
+    assert text(rows, ".tp-readout") == "C[3][0] · thread 3 · value 0"
 
 
 def test_a_link_opens_its_viewer_and_leaves_the_others(chrome: Chrome, book: Path) -> None:
