@@ -95,8 +95,13 @@ def changed_line(name: str) -> str:
 
 
 def main(paths: list[str]) -> None:
-    runs = [run for path in paths for run in json.loads(Path(path).read_text())["runs"]]
-    provenance = json.loads(Path(paths[-1]).read_text())["provenance"]
+    """Write the data file from raw records; raises ValueError where they differ in GPU, software or date."""
+    raw = {path: json.loads(Path(path).read_text()) for path in paths}
+    provenance = raw[paths[0]]["provenance"]
+    for path, record in raw.items():
+        if record["provenance"] != provenance:
+            raise ValueError(f"{path} was not recorded under the conditions of {paths[0]}: {record['provenance']}")
+    runs = [run for record in raw.values() for run in record["runs"]]
     rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in summarise(runs).items())
     RECORDED.write_text(f'{{"provenance": {json.dumps(provenance)},\n"kernels": {{\n{rows}\n}}}}\n')
 
