@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .atomics import Atomic
-from .coalescing import matrix_wavefronts, sectors, wavefronts
+from .coalescing import atomic_sectors, matrix_wavefronts, sectors, wavefronts
 from .loadstore import Access
 from .memory import LOCAL_WINDOW, SHARED_WINDOW, threads_of
 from .mma import LEGAL, LEGAL_SPARSE
@@ -64,9 +64,10 @@ class _Accesses:
 
     def to_global(self, address: np.ndarray, threads: np.ndarray) -> None:
         traffic = self.tally.at(GLOBAL, self.operation)
-        requests, touched = sectors(address, self.nbytes, self.machine.warp_of[threads])
+        warp = self.machine.warp_of[threads]
+        requests, touched = sectors(address, self.nbytes, warp)
         traffic.requests += requests
-        traffic.sectors += touched
+        traffic.sectors += atomic_sectors(address, warp) if self.operation in ("atom", "red") else touched
         traffic.asked += self.nbytes * len(threads)
 
     def to_shared(self, address: np.ndarray, threads: np.ndarray) -> None:

@@ -168,6 +168,16 @@ def _patterns(nbytes: int, limit: int) -> dict[str, Offsets]:
     return {name: row for name, row in found.items() if max(o or 0 for o in row) + nbytes <= limit}
 
 
+def _crowded() -> dict[str, Offsets]:
+    """Words of 4 bytes that atomics of several lanes meet at: drawn from 32, 64 and 128 of them."""
+    random = np.random.default_rng(8)
+    return {
+        f"random of {words}, {n}": tuple(4 * word for word in random.integers(0, words, 32).tolist())
+        for words in (32, 64, 128)
+        for n in range(3)
+    }
+
+
 def _tiles() -> dict[str, Offsets]:
     """Rows of 16 bytes that the lanes name in a tile: matrix lane // 8, row lane % 8."""
 
@@ -200,7 +210,8 @@ def cases() -> list[Case]:
             found += [Case(name, operation, "shared", nbytes, rows) for name, rows in _tiles().items()]
     for operation, space in (("atom", "global"), ("red", "global"), ("cp.async", "shared")):
         for nbytes in (4, 8, 16) if operation == "cp.async" else (4,):
-            for name, offsets in _patterns(nbytes, SHARED_BYTES).items():
+            crowded = {} if operation == "cp.async" else _crowded()
+            for name, offsets in (_patterns(nbytes, SHARED_BYTES) | crowded).items():
                 if operation != "cp.async" or len(set(offsets)) == 32:  # no two copies to one place
                     found.append(Case(name, operation, space, nbytes, offsets))
     return found

@@ -83,6 +83,16 @@ def test_global_sectors_are_the_distinct_blocks_of_32_bytes(case: Case) -> None:
     assert found.bytes_moved("global", case.operation) == 32 * found.sectors(case.operation)
 
 
+@pytest.mark.parametrize("case", [c for c in cases() if c.operation in ("atom", "red")], ids=identify)
+def test_atomics_send_a_sector_once_for_each_turn_of_lanes_that_meet(case: Case) -> None:
+    found = counted(case)
+    offsets = [offset for offset in case.offsets if offset is not None]
+    turns = {(offset // 32, offsets[:place].count(offset)) for place, offset in enumerate(offsets)}
+    assert found.sectors(case.operation) == len(turns)
+    assert found.requests(case.operation) == 1
+    assert found.bytes_asked("global", case.operation) == len(offsets) * 4
+
+
 BY_HAND = {  # bank conflicts of a stride in elements, worked out from 32 banks of 4 bytes
     4: {1: 0, 2: 1, 4: 3, 8: 7, 16: 15, 32: 31, 33: 0},
     8: {1: 0, 2: 2, 4: 6, 8: 14, 16: 30, 32: 30, 33: 0},

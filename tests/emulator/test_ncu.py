@@ -26,10 +26,13 @@ def every() -> Launches:
     return launches("")
 
 
-def test_every_chapter_was_recorded(every: Launches) -> None:
-    """Of the single instructions only some were; test_counters.py has all of them against loops over lanes."""
-    assert [name for name in every if name.startswith("chapter")] == [n for n in RECORDED if n.startswith("chapter")]
-    assert set(RECORDED) <= set(every), "record again on a Hopper GPU host"
+# Cases added after the record was made: `record --only` with their names, on a Hopper GPU host, adds them.
+NOT_RECORDED_YET = "^(atom|red) global 4 B, random of "
+
+
+def test_every_launch_was_recorded(every: Launches) -> None:
+    wanted = [name for name in every if not re.match(NOT_RECORDED_YET, name)]
+    assert wanted == list(RECORDED), "record again on a Hopper GPU host"
 
 
 @pytest.mark.parametrize("name", RECORDED)
