@@ -323,6 +323,7 @@ def test_recorded_counts_become_a_table(build: Build, tmp_path: Path, monkeypatc
     assert said == ""
     page = (pages / "index.html").read_text()
     assert "Nsight Compute 2025.3" in page and "not compared, because" in page
+    assert "1 launches of one instruction were counted besides these 2; 6 counts other than zero are compared" in page
     assert cells_of(page)[1:] == [["04", "18,432 / 2,048", "", "", ""], ["13", "18,432 / 2,048", "", "", "9 / 0*"]]
 
 

@@ -6,7 +6,7 @@ The numbers were recorded in `tests/emulator/data/ncu.json`; `tests/emulator/tes
 import importlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -43,22 +43,36 @@ def rows(launches: Mapping[str, Mapping[str, int]], not_compared: NotCompared) -
     return found
 
 
+def held_equal(launches: Mapping[str, Mapping[str, int]], not_compared: NotCompared, metrics: Container[str]) -> int:
+    """How many recorded counts that are not zero the emulator is held to."""
+    return sum(
+        not any(what in names and re.search(each, name) for each, (names, _) in not_compared.items())
+        for name, counts in launches.items()
+        for what, value in counts.items()
+        if value and what in metrics
+    )
+
+
 class Counted(SphinxDirective):
     """Two paragraphs and a table; a record that is missing or of another shape is an error of the build."""
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(str(RECORDED))
-        not_compared: NotCompared = importlib.import_module("tests.emulator.ncu_compare").NOT_COMPARED
+        compare = importlib.import_module("tests.emulator.ncu_compare")
+        not_compared: NotCompared = compare.NOT_COMPARED
         try:
             record = json.loads(RECORDED.read_text())
-            body = rows(record["launches"], not_compared)
+            launches = record["launches"]
+            body = rows(launches, not_compared)
+            equal = held_equal(launches, not_compared, compare.METRICS)
             facts = record["provenance"]
             measured = f"{facts['gpu']}, driver {facts['driver']}, Nsight Compute {facts['ncu']}, {facts['date']}"
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self.error(f"counted: {error!r}") from error
         why = "; ".join(reason for each, (_, reason) in not_compared.items() if "chapter" in each)
+        totals = f"{len(launches) - len(body)} launches of one instruction were counted besides these {len(body)}"
         return [
-            nodes.paragraph("", f"Counted on an {measured}."),
+            nodes.paragraph("", f"Counted on an {measured}. {totals}; {equal:,} counts other than zero are compared."),
             table(["kernel", *COLUMNS], body, ["counted"]),
             nodes.paragraph("", f"* not compared, because: {why}."),
         ]
