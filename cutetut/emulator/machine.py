@@ -47,6 +47,7 @@ from .ptx import (
     Variable,
 )
 from .registry import Selection
+from .residents import SM_COUNT, emulated_at_once
 from .setmaxnreg import RegisterPool
 from .shared import RANK_SHIFT, SharedMemory
 from .wgmma import Wgmma
@@ -55,9 +56,6 @@ if TYPE_CHECKING:
     from .scheduler import Scheduler
 
 Dim = tuple[int, int, int]
-SM_COUNT = 132  # of an H100 SXM or H200
-THREADS_PER_WAVE = 2048  # resident threads: wide enough to amortise a numpy call, small enough for the caches
-REGISTER_BYTES_PER_WAVE = 96 << 20
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,12 @@ class Machine:
         self.warps_per_cta = -(-self.block_threads // 32)
         self.cluster_size = int(np.prod(launch.cluster))
         self.order = _cta_order(launch)
-        self.residents = self._resident_ctas()
+        variables = [*module.variables.values(), *kernel.variables.values()]
+        self.residents = emulated_at_once(
+            kernel, len(self.order), self.cluster_size, self.warps_per_cta * 32,
+            launch.dynamic_smem + sum(v.nbytes for v in variables if v.space == "shared" and not v.extern),
+            launch.cooperative,
+        )  # fmt: skip
         self.T = self.residents * self.warps_per_cta * 32
         threads = np.arange(self.T)
         self.lane = (threads % 32).astype(np.uint32)
@@ -165,16 +168,6 @@ class Machine:
             raise LaunchError(f"grid {launch.grid} is not a multiple of the cluster {launch.cluster}")
         if len(launch.params) != len(kernel.params):
             raise LaunchError(f"{len(launch.params)} parameters for the {len(kernel.params)} of {kernel.name}")
-
-    def _resident_ctas(self) -> int:
-        launch = self.launch
-        total, cluster = int(np.prod(launch.grid)), int(np.prod(launch.cluster))
-        threads = self.warps_per_cta * 32
-        register_bytes = sum(BYTES[r.type] for r in self.kernel.registers.values())
-        fit = min(THREADS_PER_WAVE // threads, REGISTER_BYTES_PER_WAVE // max(1, register_bytes * threads))
-        if launch.cooperative:
-            fit = total
-        return min(total, max(1, fit // cluster) * cluster)
 
     def _place_variables(self) -> None:
         """Give every variable its address: shared and local offsets, host buffers for the rest."""

@@ -19,6 +19,7 @@ import cuda.bindings.driver as driver
 import cuda.bindings.runtime as runtime
 
 from ..errors import EmulatorError
+from ..residents import blocks_per_sm
 from . import device, graphs, live
 
 Function = Callable[..., Any]
@@ -232,7 +233,7 @@ _COMMON: dict[str, Function] = {
     "EventDestroy": _event_drop,
     "MemGetInfo": lambda: (device.MEMORY_BYTES, device.MEMORY_BYTES),
     "LibraryUnload": _nothing,
-    "OccupancyMaxActiveBlocksPerMultiprocessor": lambda _k, block, shared: (device.blocks_per_sm(block, shared),),
+    "OccupancyMaxActiveBlocksPerMultiprocessor": lambda _k, block, shared: (blocks_per_sm(block, shared),),
     "OccupancyAvailableDynamicSMemPerBlock": lambda _k, blocks, _b: (device.shared_for(blocks),),
 }
 

@@ -16,6 +16,7 @@ import torch.utils._device
 from torch._library.custom_ops import CustomOpDef
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .. import residents
 from . import device, graphs, pool, torch_graphs
 from .cuda_api import CudaCallError
 from .patches import Patches
@@ -291,10 +292,10 @@ class _Device:
 def _properties(_device: Any = None) -> SimpleNamespace:
     return SimpleNamespace(
         name=device.NAME, major=device.CAPABILITY[0], minor=device.CAPABILITY[1], total_memory=_BYTES,
-        multi_processor_count=device.SM_COUNT, warp_size=device.WARP, L2_cache_size=device.L2_BYTES,
-        max_threads_per_multi_processor=device.THREADS_PER_SM, max_threads_per_block=device.THREADS_PER_BLOCK,
+        multi_processor_count=residents.SM_COUNT, warp_size=residents.WARP, L2_cache_size=device.L2_BYTES,
+        max_threads_per_multi_processor=residents.THREADS_PER_SM, max_threads_per_block=residents.THREADS_PER_BLOCK,
         regs_per_multiprocessor=65536, shared_memory_per_block=device.SHARED_DEFAULT,
-        shared_memory_per_block_optin=device.SHARED_OPTIN, shared_memory_per_multiprocessor=device.SHARED_PER_SM,
+        shared_memory_per_block_optin=residents.SHARED_OPTIN, shared_memory_per_multiprocessor=residents.SHARED_PER_SM,
         is_integrated=False, is_multi_gpu_board=False,
     )  # fmt: skip
 

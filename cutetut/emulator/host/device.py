@@ -6,16 +6,20 @@ Compute Capability") and of the H200 SXM board.
 
 from __future__ import annotations
 
+from ..residents import (
+    BLOCKS_PER_SM,
+    SHARED_OPTIN,
+    SHARED_PER_SM,
+    SHARED_RESERVED,
+    SM_COUNT,
+    THREADS_PER_BLOCK,
+    THREADS_PER_SM,
+    WARP,
+    blocks_per_sm,
+)
+
 NAME = "cutetut emulator (sm_90a)"
 CAPABILITY = (9, 0)
-SM_COUNT = 132
-WARP = 32
-THREADS_PER_SM = 2048
-BLOCKS_PER_SM = 32
-THREADS_PER_BLOCK = 1024
-SHARED_PER_SM = 228 * 1024
-SHARED_RESERVED = 1024  # bytes the system keeps of each CTA's shared memory
-SHARED_OPTIN = 227 * 1024
 SHARED_DEFAULT = 48 * 1024
 L2_BYTES = 60 << 20
 MEMORY_BYTES = 141 * 10**9
@@ -54,14 +58,6 @@ ATTRIBUTES: dict[int, int] = {
     115: 1,  # MEMORY_POOLS_SUPPORTED
     120: 1,  # CLUSTER_LAUNCH
 }
-
-
-def blocks_per_sm(threads: int, shared: int) -> int:
-    """CTAs of so many threads and bytes of shared memory that fit on one SM, registers left aside."""
-    if not 0 < threads <= THREADS_PER_BLOCK or shared > SHARED_OPTIN:
-        return 0
-    warps = -(-threads // WARP)
-    return min(BLOCKS_PER_SM, THREADS_PER_SM // (warps * WARP), SHARED_PER_SM // (shared + SHARED_RESERVED))
 
 
 def shared_for(blocks: int) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 
 from .. import ptx
 from ..errors import LaunchError
+from ..residents import THREADS_PER_BLOCK, blocks_per_sm
 from . import device, graphs
 from .cuda_api import CudaCallError, new_handle
 from .launches import (
@@ -202,7 +203,7 @@ class HostCalls:
 
     def cudaOccupancyMaxActiveBlocksPerMultiprocessor(self, out: int, kernel: int, block: int, shared: int) -> None:
         static = self.kernels[kernel].static_shared()
-        _store(ctypes.c_int32, out, device.blocks_per_sm(block, shared + static))
+        _store(ctypes.c_int32, out, blocks_per_sm(block, shared + static))
 
     # -- launches ------------------------------------------------------------------------------
 
@@ -234,7 +235,7 @@ def _store(kind: type[Any], address: int, value: int) -> None:
 
 
 def _max_threads() -> int:
-    return device.THREADS_PER_BLOCK
+    return THREADS_PER_BLOCK
 
 
 def _refusal(name: str) -> Callable[..., None]:

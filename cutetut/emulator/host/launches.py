@@ -11,7 +11,8 @@ from typing import Any
 from .. import ptx, scheduler
 from ..errors import LaunchError
 from ..memory import GlobalMemory
-from . import cuda_api, device, graphs, live
+from ..residents import SM_COUNT, blocks_per_sm
+from . import cuda_api, graphs, live
 from .cuda_api import CudaCallError
 from .dlpack import Span
 
@@ -114,7 +115,7 @@ class Launch:
 
     def _resident(self) -> int:
         x, y, z = self.block
-        return device.SM_COUNT * device.blocks_per_sm(x * y * z, self.shared + self.kernel.static_shared())
+        return SM_COUNT * blocks_per_sm(x * y * z, self.shared + self.kernel.static_shared())
 
 
 def launch_attributes(raw: bytes) -> Attributes:
