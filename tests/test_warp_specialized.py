@@ -125,6 +125,16 @@ def test_experiments_compute_the_same(experiments: ModuleType, device: str, name
     agrees(kernel, device, (300, 264, 832), torch.bfloat16, **dataclasses.asdict(cfg) | {"sms": 2})
 
 
+@pytest.mark.parametrize(("shape", "clusters"), [((300, 264, 832), 3), ((512, 768, 256), 4)], ids=str)
+def test_tiles_left_over_are_multiplied_in_parts(
+    experiments: ModuleType, device: str, shape: tuple[int, int, int], clusters: int
+) -> None:
+    """One left-over tile of four for three clusters, and two of six for four: the parts of a tile run at once."""
+    lines, cfg = experiments.ODD_WAVES["odd waves, stream-K"]
+    kernel = experiments.changed(*lines)
+    agrees(kernel, device, shape, torch.bfloat16, **dataclasses.asdict(cfg) | {"sms": 2 * clusters})
+
+
 def test_a_change_must_hit_one_place(experiments: ModuleType) -> None:
     with pytest.raises(ValueError, match="must be there once"):
         experiments.changed(("cute.arch", "nothing"))
