@@ -98,8 +98,9 @@ def stores(
     offset: int = 0,
     source: np.ndarray | None = None,
     operation: str = "",
+    words: int = 0,
 ) -> Iterator[dict[str, Any]]:
-    """Stores of a box that holds the numbers 1, 2, 3 ..., into a tensor of 0xEEEE, which is written down."""
+    """Stores of a box that holds the numbers 1, 2, 3 ..., into a tensor of 0xEEEE (or so many words), written down."""
     size = -(-(offset + tensor.shared_bytes) // 128) * 128
     image = np.arange(1, size // 2 + 1, dtype=np.uint16) if source is None else source
     name = f"cp.async.bulk.tensor.{tensor.rank}d.global.shared::cta.tile.bulk_group"
@@ -107,7 +108,7 @@ def stores(
         name = f"cp.reduce.async.bulk.tensor.{tensor.rank}d.global.shared::cta.{operation}.tile.bulk_group"
     for at in moves:
         found = {"case": tensor.case(), "at": at, "offset": offset, "store": operation or "copy"}
-        data = np.full(-(-tensor.tensor_bytes // 2), 0xEEEE, np.uint16)
+        data = np.full(words or -(-tensor.tensor_bytes // 2), UNWRITTEN, np.uint16)
         try:
             run_on_gpu(store_text(tensor, name, offset, image.nbytes // 4), tensor.over(data), data,
                        np.array(at, np.int32), image, dynamic_smem=image.nbytes)  # fmt: skip
@@ -128,6 +129,34 @@ def stored() -> Iterator[dict[str, Any]]:
     yield from stores(Map("u16", (16, 4, 3, 2, 2), (32, 128, 384, 768), (8, 2, 2, 1, 2)), [(8, 1, 1, 0, 0)])
     yield from stores(tensor, [(1, 0)])
     yield from stores(Map("u32", (16, 4), (64,), (8, 2)), [(2, 0)], operation="add")
+
+
+INTERLEAVED_BOX = np.arange(1, 4097, dtype=np.uint16)  # more than any of the boxes below
+
+
+def interleaved_stores() -> Iterator[dict[str, Any]]:
+    """The same layouts as in `interleaved`, from shared memory to the tensor."""
+    for mode, slices in ((1, 16), (2, 32)):
+        strides = (9 * slices, 99 * slices)
+        for element, size in (("u16", 2), ("u8", 1), ("u32", 4)):
+            n = slices // size
+            for across in (1, n, n + 1):
+                tensor = Map(element, (8, 40, 5), strides, (max(4, 16 // size), across, 2), interleave=mode)
+                moves = [ORIGIN[:3], (1, 1, 1), (5, 39, 4), (-1, 0, 0), (0, -1, 0), (0, 0, -1), (8, 0, 0), (0, 0, 5)]
+                yield from stores(tensor, moves, source=INTERLEAVED_BOX, words=len(NUMBERS))
+        tensor = Map("u16", (8, 40, 5), strides, (8, 16, 2), interleave=mode)
+        changed = [replace(tensor, element_strides=steps) for steps in ((2, 1, 1), (1, 2, 1), (1, 1, 2))]
+        if mode == 2:
+            changed += [replace(tensor, swizzle=swizzle) for swizzle in (1, 2, 3)]
+        for rank in (4, 5):
+            far = tuple(slices * s for s in (9, 47, 203, 611)[: rank - 1])
+            changed.append(Map("u16", (8, 20, 20, 20, 20)[:rank], far, (8, 3, 3, 3, 3)[:rank], interleave=mode))
+        for each in changed:
+            if not encode(each.case()).startswith("CUDA_ERROR"):
+                moves = [(0,) * each.rank, (1,) * each.rank]
+                yield from stores(each, moves, source=INTERLEAVED_BOX, words=len(NUMBERS))
+        yield from stores(tensor, [ORIGIN[:3]], 128, source=INTERLEAVED_BOX, words=len(NUMBERS))
+        yield from stores(tensor, [(1, 1, 1)], source=INTERLEAVED_BOX, operation="add", words=len(NUMBERS))
 
 
 FLOATS = np.array([0x3F801000, 0x3F803000, 0x3F801001, 0x3F800FFF, 0xBF801000, 0x007FFFFF, 0x80000001, 0x3FFFF000,
@@ -234,7 +263,7 @@ def main(path: Path) -> None:
     from cutetut import provenance
 
     facts, found = provenance.collect(), {}
-    for probe in (counts, conversions, stored, interleaved):
+    for probe in (counts, conversions, stored, interleaved, interleaved_stores):
         found[probe.__name__] = shortened(probe())
         write(found, facts, path)
 
