@@ -27,6 +27,7 @@ ARRIVALS = "the arrival count of mbarrier_init against the threads that arrive"
 PARITY = "the parity of the waits: on a barrier with no phase complete yet, parity 1 passes and parity 0 waits"
 THREADS = "the number and the thread count of each named barrier"
 REGISTERS = "setmaxnreg.dec in the warpgroups that need fewer registers, and the sum over all warps"
+SPINNING = "who writes what the loop looks at, and whether those threads can get there"
 CLUSTER = "cluster_arrive by every thread of every CTA of the cluster"
 
 
@@ -57,7 +58,7 @@ class Report:
                 return found
         self.scheduler.current = None
         lines = [*self._named(), *self._mbarriers(), *self._clusters(), *self._registers(), *self._parked(parked)]
-        lines += self._exited()
+        lines += [*self._spinning(), *self._exited()]
         what = "every thread that is left waits, and nothing can wake it:\n" + "\n".join(lines)
         return Deadlock(what, hint="; ".join(self._hints()))
 
@@ -71,6 +72,7 @@ class Report:
             (PARITY, any(barrier.pending and not barrier.arrivals for barrier in waited)),
             (THREADS, bool(self.scheduler.barriers.pending)),
             (REGISTERS, bool(m.register_pool.requests)),
+            (SPINNING, bool((self.status == READY).any())),
             (CLUSTER, bool(m.cluster_barriers.waiting.any())),
         ]
         return [text for text, applies in causes if applies]
@@ -156,6 +158,9 @@ class Report:
                 continue
             for inst, threads in _by_instruction(barrier.passing):
                 lines.append(f"    arrived without waiting: {self._warps(threads)} ({self.short(inst)})")
+            for count, inst, thread in self.scheduler.barriers.other_counts(cta, number, barrier.expected):
+                who = self._warps(np.array([thread]))
+                lines.append(f"    arrived in other phases with a count of {count}: {who} ({self.short(inst)})")
             arrived = np.concatenate([t for _, t in barrier.waiting + barrier.passing])
             lines.append(f"    could still arrive: {self._could_meet(cta, number, arrived)}")
         return lines
@@ -245,6 +250,16 @@ class Report:
             givers = np.flatnonzero(self.machine.cta_of == self.machine.cta_of[threads[0]])
             could = self._candidates(givers, lambda inst: inst.opcode.startswith("setmaxnreg.dec"))
             lines.append(f"    could still give registers back: {could}")
+        return lines
+
+    def _spinning(self) -> list[str]:
+        """Threads that look at memory again and again, and how many CTAs could not start because of them."""
+        m, lines = self.machine, []
+        ready = np.flatnonzero(self.status == READY)
+        for cta in np.unique(m.cta_of[ready]).tolist():
+            here = ready[m.cta_of[ready] == cta]
+            inst = next(i for i in self.scheduler.program.blocks[int(self.pc[here[0]])].instructions)
+            lines.append(f"  {self._who(here)} look again and again at memory that nobody changes ({self.short(inst)})")
         return lines
 
     # -- who and where ------------------------------------------------------------------------

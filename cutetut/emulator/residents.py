@@ -9,7 +9,8 @@ of such kernels all CTAs that an H200 would hold run at once.
 
 from __future__ import annotations
 
-from .ptx import BYTES, Function, Instruction, Symbol
+from .ptx import BYTES, Function
+from .spinning import waiting_loops
 
 SM_COUNT = 132  # of an H100 SXM or H200
 WARP = 32
@@ -22,7 +23,6 @@ SHARED_OPTIN = 227 * 1024
 
 THREADS_AT_ONCE = 2048  # in the emulator: wide enough to amortise a numpy call, small enough for the caches
 REGISTER_BYTES_AT_ONCE = 96 << 20
-SHORT_LOOP = 64  # instructions; a loop that only waits has fewer
 
 
 def blocks_per_sm(threads: int, shared: int) -> int:
@@ -37,25 +37,9 @@ def emulated_at_once(kernel: Function, ctas: int, cluster: int, threads: int, sh
     """How many of `ctas` the emulator runs at once: whole clusters. threads, and bytes of shared memory: of a CTA."""
     if cooperative:
         return ctas
-    if waits_for_other_ctas(kernel):
+    if waiting_loops(kernel, elsewhere=True):
         fit = SM_COUNT * blocks_per_sm(threads, shared)
     else:
         register_bytes = sum(BYTES[r.type] for r in kernel.registers.values())
         fit = min(THREADS_AT_ONCE // threads, REGISTER_BYTES_AT_ONCE // max(1, register_bytes * threads))
     return min(ctas, max(1, fit // cluster) * cluster)
-
-
-def waits_for_other_ctas(kernel: Function) -> bool:
-    """Whether a short loop looks again and again at global memory, by an atomic or a load that others may change."""
-    for end, branch in enumerate(kernel.body):
-        target = branch.operands[0] if branch.parts[0] == "bra" else None
-        if isinstance(target, Symbol):
-            start = kernel.labels[target.name]
-            if end - SHORT_LOOP < start <= end and any(map(_looks_again, kernel.body[start:end])):
-                return True
-    return False
-
-
-def _looks_again(inst: Instruction) -> bool:
-    strong = inst.parts[0] == "atom" or {"acquire", "relaxed", "volatile", "mmio"} & set(inst.parts[1:])
-    return bool(strong) and inst.parts[0] in ("atom", "ld") and not any(p.startswith("shared") for p in inst.parts)

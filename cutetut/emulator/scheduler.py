@@ -36,6 +36,7 @@ from .ptx import Instruction, Module
 from .registry import Selection
 from .source import describe, kernel_name
 from .source import text as source_text
+from .spinning import Spinning, waiting_loops
 from .unwritten import Loads, is_load_from_shared
 
 READY, WAITING, PARKED, DONE = range(4)
@@ -115,6 +116,8 @@ class Scheduler:
         self.budget = budget
         machine.scheduler = self
         self.program = decode(machine)
+        loops = waiting_loops(machine.kernel)
+        self.spinning = Spinning(self, loops) if loops else None
         self.loads: Loads | None = None  # of unwritten shared memory; from the first on, `program` marks values
         self.kernel_name = kernel_name(machine.kernel)
         self.warps = machine.T // 32
@@ -146,6 +149,8 @@ class Scheduler:
         self.last_idle = self.turn
         self.idle_time_outs = 0
         self.events_at_time_out = -1
+        if self.spinning is not None:
+            self.spinning.last_other = self.turn
         while self.live:
             self.step()
         machine.pending.complete_all()
@@ -161,6 +166,8 @@ class Scheduler:
             if picked is None:
                 return
             number, sel = picked
+        if self.spinning is not None:
+            self.spinning.executing(number)
         block = self.program.blocks[number]
         if block.joins is not None and not (self.common is not None and self.live == self.machine.T):
             together = self._meet(block, sel)
@@ -384,6 +391,7 @@ class Scheduler:
                 last = threads[self.machine.cta_of[threads] == cta]
                 self.machine.shared.visible.check_exit(cta, int(last[0]))
                 self.machine.mbarriers.check_exit(cta, int(last[0]))
+                self.barriers.check_exit(cta)
 
     def wait(self, sel: Selection, following: int) -> None:
         """Put threads to sleep; they go on at a block when something wakes them."""

@@ -153,8 +153,9 @@ def interleaved_stores() -> Iterator[dict[str, Any]]:
             changed.append(Map("u16", (8, 20, 20, 20, 20)[:rank], far, (8, 3, 3, 3, 3)[:rank], interleave=mode))
         for each in changed:
             if not encode(each.case()).startswith("CUDA_ERROR"):
-                moves = [(0,) * each.rank, (1,) * each.rank]
-                yield from stores(each, moves, source=INTERLEAVED_BOX, words=len(NUMBERS))
+                yield from stores(
+                    each, [(0,) * each.rank, (1,) * each.rank], source=INTERLEAVED_BOX, words=len(NUMBERS)
+                )
         yield from stores(tensor, [ORIGIN[:3]], 128, source=INTERLEAVED_BOX, words=len(NUMBERS))
         yield from stores(tensor, [(1, 1, 1)], source=INTERLEAVED_BOX, operation="add", words=len(NUMBERS))
 
