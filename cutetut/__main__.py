@@ -41,7 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return doctor.main()
     if options.command == "emulate":
-        from cutetut import emulate
+        from cutetut import collector
+
+        with collector.paused():
+            from cutetut import emulate
 
         return emulate.run(options.script, options.args)
     return _on_notebooks(options)

@@ -17,6 +17,8 @@ import tempfile
 import warnings
 from dataclasses import dataclass
 
+from . import collector
+
 VARIABLE = "CUTETUT_BACKEND"
 CAPABILITY = (9, 0)
 ARCH = "sm_90a"
@@ -149,11 +151,12 @@ def activate(announce: bool = True) -> Backend:
     global _active
     if _active is not None:
         return _active
-    chosen = select()
-    if chosen.on_gpu:
-        _prepare_gpu()
-    else:
-        start_emulator()
+    with collector.paused():
+        chosen = select()
+        if chosen.on_gpu:
+            _prepare_gpu()
+        else:
+            start_emulator()
     _active = chosen
     if announce:
         print(chosen.line(), flush=True)

@@ -18,7 +18,7 @@ import types
 import warnings
 from pathlib import Path
 
-from . import backend
+from . import backend, collector
 from .emulator.errors import EmulatorError
 from .emulator.host import cuda_torch, driver, live, pool
 from .emulator.host.patches import Patches
@@ -49,7 +49,8 @@ def run(script: str, args: list[str]) -> int:
     try:
         os.environ[backend.VARIABLE] = "emulator"
         backend.adopt(backend.Backend("emulator", "cuda", "python -m cutetut emulate"))
-        backend.start_emulator()
+        with collector.paused():
+            backend.start_emulator()
         live.on_device, live.lookup = cuda_torch.marked, pool.find
         sys.argv, sys.path[0:1] = [script, *args], [str(Path(script).resolve().parent)]
         with cuda_torch.whole_device(patches):

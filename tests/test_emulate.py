@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -346,6 +347,16 @@ def test_comparisons_notice_devices(cuda: None) -> None:
     torch.testing.assert_close(x, torch.ones(2, device="cuda"))
     with pytest.raises(AssertionError, match="device"):
         torch.testing.assert_close(x, torch.ones(2))
+
+
+def test_comparisons_do_not_import_what_no_tensor_can_be_of(cuda: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch.distributed.tensor", raising=False)
+    torch.testing.assert_close(torch.ones(2), torch.ones(2))
+    assert "torch.distributed.tensor" not in sys.modules
+    unwrap = cuda_torch._unless_distributed(lambda actual, expected: (expected, actual))
+    assert unwrap(1, 2) == (1, 2)
+    monkeypatch.setitem(sys.modules, "torch.distributed.tensor", types.ModuleType("t"))
+    assert unwrap(1, 2) == (2, 1)
 
 
 def test_there_is_one_device(cuda: None) -> None:

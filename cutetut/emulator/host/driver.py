@@ -74,6 +74,7 @@ def install(dump_dir: str) -> None:
     torch_streams.install(_patches)
     _patches.set(cutlass.testing, "benchmark", _benchmark)
     _patches.set(testing, "benchmark", _benchmark)
+    live.settle()
 
 
 def _nothing_to_unload(load: Callable[..., Any]) -> Callable[..., list[Any]]:
@@ -89,6 +90,7 @@ def _nothing_to_unload(load: Callable[..., Any]) -> Callable[..., list[Any]]:
 def uninstall() -> None:
     """Undo `install`: the DSL and its environment are as before."""
     _patches.restore()
+    live.unsettle()
     for name, value in _environment.items():
         if value is None:
             os.environ.pop(name, None)

@@ -26,6 +26,7 @@ on_device: Callable[[object], bool] = lambda tensor: True  # noqa: E731
 _wrappers: weakref.WeakKeyDictionary[Any, tuple[Span, bool]] = weakref.WeakKeyDictionary()
 _buffers: dict[int, ctypes.Array[ctypes.c_uint8]] = {}
 _found: list[weakref.ref[torch.Tensor]] = []  # tensors a search has found: they are usually asked for again
+_settled: list[weakref.ref[torch.Tensor]] = []  # tensors that no search comes across any more, see `settle`
 _tensors: list[torch.Tensor] | None = None  # every live tensor, while `one_search` lasts
 _searching = False
 _libc = ctypes.CDLL(None)
@@ -84,6 +85,22 @@ def one_search() -> Iterator[None]:
         _searching, _tensors = False, None
 
 
+def settle() -> None:
+    """Spare later collections of garbage, and searches, the objects that exist now: most are modules, which stay.
+
+    Importing torch and CuTe DSL leaves some 300,000 of them, and looking through these takes the collector 0.2 s each
+    time.  Tensors among them are remembered.
+    """
+    _settled[:] = [weakref.ref(tensor) for tensor in _reachable()]
+    gc.freeze()
+
+
+def unsettle() -> None:
+    """Undo `settle`."""
+    gc.unfreeze()
+    _settled.clear()
+
+
 def _is_mapped(address: int) -> bool:
     """Whether the address is in this process's memory at all: spares a search for integers that are no address."""
     page = ctypes.c_void_p(address & ~4095)
@@ -133,10 +150,15 @@ def _all_tensors() -> list[torch.Tensor]:
     global _tensors
     found = _tensors
     if found is None:
-        found = [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
+        settled = [tensor for reference in _settled if (tensor := reference()) is not None]
+        found = [*settled, *_reachable()]
         if _searching:
             _tensors = found
     return found
+
+
+def _reachable() -> list[torch.Tensor]:
+    return [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
 
 
 def _holds(tensor: torch.Tensor, address: int) -> bool:
