@@ -30,6 +30,7 @@ from .patches import Patches
 
 ARCH = "sm_90a"
 FRAME = "<cutetut emulator>"  # the file name tracebacks give this module's wrappers of DSL functions
+PLACES = 4096  # of source, that are remembered for the messages of a compilation
 PREFIXES = ("CUTE_DSL", "CUTE_EXPERIMENTAL_DSL")
 
 _patches = Patches()
@@ -48,6 +49,7 @@ def install(dump_dir: str) -> None:
             _set_environment(f"{prefix}_{name}", value)
     reread_environment()
     import cutlass.testing
+    from cutlass._mlir_helpers import op
     from cutlass.base_dsl import compiler, dsl, jit_executor
     from cutlass.base_dsl.export import external_binary_module
     from cutlass.cute import runtime, testing
@@ -59,6 +61,8 @@ def install(dump_dir: str) -> None:
     options, jit = compiler.CompileOptions, compiler.Compiler.jit
     _patches.set(options, "apply_envar_settings", _keep_artifacts(compiler, options.apply_envar_settings))
     _patches.set(compiler.Compiler, "jit", _engine_with_our_calls(dsl, jit))
+    _patches.set(op, "_fast_frameinfo", _once_per_place(op._fast_frameinfo))
+    _patches.set(op, "_is_framework_module", functools.cache(op._is_framework_module))  # asked for every operation
     _patches.set(runtime._Tensor, "__init__", _tensors_in_global_memory(runtime._Tensor.__init__))
     compiled, executor = jit_executor.JitCompiledFunction, jit_executor.JitExecutor
     ours = cuda_jit_executor.CudaDialectJitCompiledFunction
@@ -152,6 +156,21 @@ def _keep_artifacts(compiler: Any, original: Callable[..., None]) -> Callable[..
                 os.unlink(path)  # of an earlier function of the same name: a reader must not take it for this one's
 
     return _unseen(apply_envar_settings)
+
+
+def _once_per_place(original: Callable[[types.FrameType], Any]) -> Callable[[types.FrameType], Any]:
+    """Where in its source a frame stands; looked up anew for each operation, it takes a fifth of a trace's time."""
+    known: dict[tuple[int, int], tuple[types.CodeType, Any]] = {}
+
+    def frameinfo(frame: types.FrameType) -> Any:
+        place = id(frame.f_code), frame.f_lasti
+        if place not in known:
+            if len(known) == PLACES:
+                known.clear()
+            known[place] = frame.f_code, original(frame)  # the code is kept, or its id could become another's
+        return known[place][1]
+
+    return _unseen(frameinfo)
 
 
 def _engine_with_our_calls(dsl: Any, original: Callable[..., Any]) -> Callable[..., Any]:
