@@ -10,6 +10,7 @@ import numpy as np
 from .clocks import Knowledge
 from .errors import IllegalInstruction
 from .memory import threads_of, warps_of
+from .ptx import Immediate
 from .registry import Selection, Step, opcode, unsupported
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .ptx import Instruction
     from .scheduler import Scheduler
 
+SAME_COUNT = "every bar.sync and bar.arrive of one phase must name the same number of threads"
 ALL_THREADS = 0  # the count of a barrier without one: every warp of the CTA that has not exited
 
 
@@ -38,10 +40,12 @@ class Barriers:
     def __init__(self, machine: Machine, scheduler: Scheduler) -> None:
         self.machine, self.scheduler = machine, scheduler
         self.pending: dict[tuple[int, int], NamedBarrier] = {}
+        self.used: dict[tuple[int, int], dict[int, Instruction]] = {}  # (warp, number) -> count -> where it arrived
         self.votes = np.zeros(machine.T, np.bool_)
 
     def reset(self) -> None:
         self.pending.clear()
+        self.used.clear()
 
     def arrive(
         self,
@@ -68,6 +72,7 @@ class Barriers:
                 self._arrive_cta(cta, number, expected, mine, len(parts), inst, wait, on_release)
                 continue
             for part in parts:  # each warp on its own: one may complete a phase and the next begin another
+                self.used.setdefault((int(part[0]) >> 5, number), {})[expected] = inst
                 self._arrive_cta(cta, number, expected, part, 1, inst, wait, on_release)
 
     def _arrive_cta(
@@ -94,7 +99,7 @@ class Barriers:
                 f"barrier {number} is used with a count of {expected} while a phase with a count of "
                 f"{barrier.expected} is pending",
                 threads=mine[:1],
-                hint="every bar.sync and bar.arrive of one phase must name the same number of threads",
+                hint=SAME_COUNT,
             )
             before, threads = (barrier.waiting + barrier.passing)[0]
             self.scheduler.note(error, before, int(threads[0]), "the pending phase was begun here")
@@ -124,6 +129,71 @@ class Barriers:
             self.scheduler.wake(threads)
             if barrier.on_release is not None:
                 barrier.on_release(threads)
+
+    # -- counts that disagree -----------------------------------------------------------------
+
+    def disagreement(self, warps: tuple[int, int]) -> IllegalInstruction | None:
+        """A named barrier at which one of two warps has arrived with a count that is not everybody's."""
+        for (warp, number), uses in self.used.items():
+            if warp not in warps:
+                continue
+            others = {count: inst for w in warps for count, inst in self.used.get((w, number), {}).items()}
+            others |= self._written(number)
+            for count, inst in uses.items():
+                for other in others:
+                    if other != count:
+                        return self._two_counts(number, (count, inst, 32 * warp), (other, others[other]))
+        return None
+
+    def other_counts(self, cta: int, number: int, expected: int) -> list[tuple[int, Instruction, int]]:
+        """(count, instruction, first thread of the warp) of a CTA's arrivals with another count than this one."""
+        per_cta = self.machine.warps_per_cta
+        return [
+            (count, inst, 32 * warp)
+            for warp in range(cta * per_cta, (cta + 1) * per_cta)
+            for count, inst in self.used.get((warp, number), {}).items()
+            if ALL_THREADS != expected != count
+        ]
+
+    def check_exit(self, cta: int) -> None:
+        """A CTA is over: a warning for a phase that has never completed, if others had another count.
+
+        Arrivals that nobody waits for are left behind by correct kernels, too.
+        """
+        for (owner, number), barrier in self.pending.items():
+            others = self.other_counts(cta, number, barrier.expected) if owner == cta else []
+            if others:
+                inst, threads = (barrier.waiting + barrier.passing)[0]
+                self.scheduler.warn(
+                    f"barrier {number} is used with a count of {barrier.expected} here and with a count of "
+                    f"{others[0][0]} elsewhere; the CTA exits with {barrier.arrived} threads at it",
+                    inst, int(threads[0]), SAME_COUNT, (*others[0][1:], "the other count is here"),
+                )  # fmt: skip
+
+    def _written(self, number: int) -> dict[int, Instruction]:
+        """Thread counts that the program has for a barrier, where both are constants."""
+        found = {}
+        for inst in self.machine.kernel.body:
+            if inst.parts[0] not in ("bar", "barrier") or inst.parts[1] in ("warp", "cluster"):
+                continue
+            operands = inst.operands[1:-1] if "red" in inst.parts else inst.operands
+            constants = [int(o.value) for o in operands if isinstance(o, Immediate)]
+            if len(constants) == 2 and constants[0] == number:
+                found[constants[1]] = inst
+        return found
+
+    def _two_counts(
+        self, number: int, one: tuple[int, Instruction, int], other: tuple[int, Instruction]
+    ) -> IllegalInstruction:
+        (count, inst, thread), (more, elsewhere) = one, other
+        error = IllegalInstruction(
+            f"barrier {number} is used with a count of {count} here and with a count of {more} elsewhere, so the two "
+            "sides do not wait for each other",
+            hint=SAME_COUNT,
+        )
+        error.place = self.scheduler.place(inst, thread)
+        error.notes.append(f"  the other count is here:\n{self.scheduler.place(elsewhere, None).describe()}")
+        return error
 
     def live_threads(self, cta: int) -> int:
         """32 for every warp of a CTA that has not exited: what a barrier without a count expects."""

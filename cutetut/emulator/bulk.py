@@ -157,20 +157,22 @@ def _issue_copy(machine: Machine, inst: Instruction, thread: int, r: _Range, bar
         signal = barrier if rank is None else machine.shared.in_cta(barrier, rank)
         host = machine.shared.claim(target, r.count, thread, inst.index)
         bar = machine.mbarriers.signalled(machine.shared.host_of(signal, thread), thread)
-        run = _copy_runner(machine, inst, host, origin, r.count, bar, chunks)
+        settle = None if chunks is None else machine.shared.races.settling(chunks, thread, inst.index, bar)
+        run = _copy_runner(machine, inst, host, origin, r.count, bar, settle)
         what, writes = f"the bulk copy of {r.count} bytes", (consecutive(host, r.count),)
         machine.pending.issue(Operation(what, inst, thread, run, bar, writes, reads, nbytes=r.count))
 
 
 def _copy_runner(
-    machine: Machine, inst: Instruction, host: int, origin: int, count: int, bar: Mbarrier, chunks: np.ndarray | None
-) -> Callable[[], None]:
+    machine: Machine, inst: Instruction, host: int, origin: int, count: int, bar: Mbarrier,
+    settle: Callable[[], None] | None,
+) -> Callable[[], None]:  # fmt: skip
     def run() -> None:
         lanes = np.arange(count // 8, dtype=np.int64) * 8
         HOST[8][index(host + lanes, 8)] = HOST[8][index(origin + lanes, 8)]
         machine.shared.arrived(host, count, bar, inst.index)
-        if chunks is not None:
-            machine.shared.races.have_read(chunks, bar.clock, bar.phase + 1, inst.index)
+        if settle is not None:
+            settle()
         machine.mbarriers.complete_bytes(bar, count)
 
     return run

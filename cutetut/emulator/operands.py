@@ -32,8 +32,8 @@ def addresses(inst: Instruction, machine: Machine, operand: Operand) -> Addresse
         if width == 8:
             wide = machine.source(operand.base, np.int64)
             return lambda sel: wide[sel] + offset
-        narrow = machine.source(operand.base, np.uint32)
-        return lambda sel: narrow[sel].astype(np.int64) + offset
+        narrow, more = machine.source(operand.base, np.uint32), np.uint32(offset & 0xFFFFFFFF)
+        return lambda sel: (narrow[sel] + more).view(np.int32).astype(np.int64)  # the sum has 32 bits, as the register
     base = machine.source(operand.base, np.int64) + offset
     return lambda sel: base[sel]
 

@@ -275,13 +275,11 @@ class SharedMemory:
         else:
             self._mark_many(host + chunks, CHUNK, IN_FLIGHT)
         first, count = host - self.origin >> 4, -(-nbytes // CHUNK)
-        self.races.claimed(first, count, thread)
+        self.races.claimed(first, count, thread, inst)
         self.visible.load(first, count, swizzle, inst)
         return host
 
-    def arrived(
-        self, host: int, nbytes: int, barrier: Mbarrier, inst: int, chunks: np.ndarray | None = None
-    ) -> None:
+    def arrived(self, host: int, nbytes: int, barrier: Mbarrier, inst: int, chunks: np.ndarray | None = None) -> None:
         """An asynchronous copy has arrived, of whose bytes an mbarrier will be told; `chunks` as for `claim`."""
         if chunks is None:
             start = host + self.shadow_offset

@@ -235,11 +235,14 @@ EXPECTED = {
         "sync_threads",
     ),
     "named_barrier_counts_differ": Expected(
-        MissingBarrier,
-        "buffer[tid - 128] * 2",
-        (r"load of shared memory at offset 0, which warp 0 has stored to, and nothing orders the two",),
-        ("buffer[tid] = mX",),
-        "a barrier that both warps pass",
+        IllegalInstruction,
+        "barrier(barrier_id=FULL",
+        (
+            "barrier 1 is used with a count of 128 here and with a count of 256 elsewhere",
+            "what came of it: load of shared memory at offset 0, which warp 0 has stored to, and nothing",
+        ),
+        ("barrier_arrive(barrier_id=FULL", "buffer[tid - 128] * 2", "buffer[tid] = mX"),
+        "the same number of threads",
     ),
     "named_barrier_count_too_large": Expected(
         Deadlock,

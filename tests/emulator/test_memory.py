@@ -55,6 +55,16 @@ def loads() -> list[tuple[str, int]]:
     return [(k, w) for k, size in sizes.items() for w in (2, 4, 8) if size == w or (size < w and k[0] != "f")]
 
 
+def test_a_shared_address_and_its_offset_add_up_in_32_bits() -> None:
+    """CuTe DSL compiles a tile with a falling coordinate to a register below zero and an offset above the tile."""
+    out = np.zeros(1, np.uint32)
+    body = """.shared .align 16 .b32 s[8]; mov.u32 %r1, s; sub.u32 %r1, %r1, 4096; mov.u32 %r2, 7;
+    ld.param.b64 %rd1, [p0]; st.shared.b32 [%r1+4104], %r2; mov.u32 %r3, s; ld.shared.b32 %r4, [%r3+8];
+    st.global.b32 [%rd1], %r4;"""
+    run(kernel(body), out, block=(1, 1, 1))
+    assert out[0] == 7
+
+
 @pytest.mark.parametrize(("kind", "width"), loads())
 @pytest.mark.parametrize("space", ["global", "shared", "local", "generic"])
 def test_a_narrow_load_extends_to_the_register(rng: np.random.Generator, kind: str, width: int, space: str) -> None:
