@@ -338,6 +338,8 @@ def _issue_store(
     if min(coordinates) < 0:  # seen on an H200; a load may begin in front of the tensor
         raise IllegalInstruction(f"a store to the box at {tuple(coordinates)}: no coordinate may be negative",
                                  threads=one)  # fmt: skip
+    if reduction is not None and tensor.element in ("u8", "u16"):  # seen on an H200 for add.u16
+        raise IllegalInstruction(f"reduction {reduction} of a tensor of {tensor.element}: there is none", threads=one)
     host = machine.shared.host_of(shared, thread, tensor.shared_bytes)
     box = locate_box(tensor, coordinates, shared, reduction is not None, True)
     chunks = machine.shared.check_async_read(box.chunks + host, thread, "the TMA store reads", 32, inst.index)

@@ -14,7 +14,7 @@ import pytest
 
 from cutetut.emulator.errors import IllegalInstruction, OutOfBounds
 from tests.emulator.harness import run
-from tests.emulator.probe_tma import FLOATS, NUMBERS, RECORDED, UNWRITTEN, runs_of, words_of
+from tests.emulator.probe_tma import FLOATS, INTERLEAVED_BOX, NUMBERS, RECORDED, UNWRITTEN, runs_of, words_of
 from tests.emulator.tensors import Map, aligned
 from tests.emulator.test_tma import BOX_AT, load_text, store_text
 
@@ -38,7 +38,7 @@ def copies(*parts: str) -> Iterator[Any]:
 
 
 LOADS = [p for p in copies("counts", "conversions", "interleaved") if "bytes" in p.values[2]]
-STORES = [p for p in copies("conversions", "stored") if "store" in p.values[2]]
+STORES = [p for p in copies("conversions", "stored", "interleaved_stores") if "store" in p.values[2]]
 
 
 def loaded(tensor: Map, copy: dict[str, Any], data: np.ndarray) -> np.ndarray:
@@ -60,14 +60,16 @@ def test_loads(part: str, tensor: Map, copy: dict[str, Any]) -> None:
     assert (words[len(wanted) :] == UNWRITTEN).all()
 
 
-def stored(tensor: Map, copy: dict[str, Any], floats: bool, slack: int = SLACK) -> np.ndarray:
-    """The tensor after a store, as 16-bit words."""
+def stored(tensor: Map, copy: dict[str, Any], part: str, slack: int = SLACK) -> np.ndarray:
+    """The tensor after a store, as 16-bit words, and so many bytes behind it."""
     size = -(-(copy["offset"] + tensor.shared_bytes) // 128) * 128
-    image = FLOATS.copy() if floats else np.arange(1, size // 2 + 1, dtype=np.uint16)
+    images = {"conversions": FLOATS, "interleaved_stores": INTERLEAVED_BOX}
+    image = images.get(part, np.arange(1, size // 2 + 1, dtype=np.uint16)).copy()
     name = f"cp.async.bulk.tensor.{tensor.rank}d.global.shared::cta.tile.bulk_group"
     if copy["store"] != "copy":
         name = f"cp.reduce.async.bulk.tensor.{tensor.rank}d.global.shared::cta.{copy['store']}.tile.bulk_group"
-    data = aligned(np.full((tensor.tensor_bytes + slack) // 2, UNWRITTEN, np.uint16))
+    words = len(NUMBERS) if tensor.interleave else (tensor.tensor_bytes + slack) // 2
+    data = aligned(np.full(words, UNWRITTEN, np.uint16))
     text = store_text(tensor, name, copy["offset"], image.nbytes // 4)
     run(text, tensor.over(data), data, np.array(copy["at"], np.int32), image, dynamic_smem=image.nbytes)
     return data
@@ -75,22 +77,22 @@ def stored(tensor: Map, copy: dict[str, Any], floats: bool, slack: int = SLACK) 
 
 @pytest.mark.parametrize(("part", "tensor", "copy"), [p for p in STORES if "words" in p.values[2]])
 def test_stores(part: str, tensor: Map, copy: dict[str, Any]) -> None:
-    data = stored(tensor, copy, part == "conversions")
-    assert runs_of(data[: tensor.tensor_bytes // 2]) == copy["words"]
+    data = stored(tensor, copy, part)
+    assert runs_of(data[: len(words_of(copy["words"]))]) == copy["words"]
 
 
 @pytest.mark.parametrize(("part", "tensor", "copy"), [p for p in STORES if "fault" in p.values[2]])
 def test_stores_that_fault(part: str, tensor: Map, copy: dict[str, Any]) -> None:
     assert "illegal instruction" in copy["fault"]
     with pytest.raises(IllegalInstruction):
-        stored(tensor, copy, False)
+        stored(tensor, copy, part)
 
 
 def test_the_last_piece_of_a_store_may_not_leave_the_memory() -> None:
     """The H200 writes it all the same, over whatever lies there."""
     tensor = Map("u16", (60,), (), (32,))
     with pytest.raises(OutOfBounds):
-        stored(tensor, {"at": [56], "offset": 0, "store": "copy"}, False, slack=0)
+        stored(tensor, {"at": [56], "offset": 0, "store": "copy"}, "stored", slack=0)
 
 
 def test_runs_of_words_are_read_back(rng: np.random.Generator) -> None:
