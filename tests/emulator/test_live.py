@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import struct
 from collections.abc import Iterator
 
 import pytest
 import torch
 
 from cutetut import collector
-from cutetut.emulator.host import live
+from cutetut.emulator import ptx
+from cutetut.emulator.host import launches, live
 
 pytestmark = pytest.mark.emulator
 
@@ -32,6 +34,17 @@ def test_tensors_from_before_and_after_are_found_while_they_live(early: list[tor
     address = early[0].data_ptr()
     early.clear()
     assert (found := live.search(address)) is None or found[1] != 4 * 4099
+
+
+def test_of_a_tensor_map_only_the_first_word_is_a_pointer() -> None:
+    """The bytes behind the map are whatever was on the stack, pointers included."""
+    text = """.version 8.8\n.target sm_90a\n.address_size 64
+    .visible .entry k(.param .align 64 .b8 map[128], .param .align 8 .b8 pair[16], .param .align 4 .b8 size[4],
+    .param .align 64 .b8 two[256]) { ret; }"""
+    words = [struct.pack("<16Q", *range(first, first + 16)) for first in (5000, 6000, 7000, 7016)]
+    params = [words[0], struct.pack("<QQ", 8000, 12), b"1234", words[2] + words[3]]
+    found = launches.possible_pointers(ptx.parse(text).kernels["k"], params)
+    assert found == {5000, 8000, *range(7000, 7032)}
 
 
 def test_everything_is_collected_again_afterwards(early: list[torch.Tensor]) -> None:

@@ -25,6 +25,7 @@ COOPERATIVE, CLUSTER, PROGRAMMATIC_EVENT, COMPLETION_EVENT = 2, 4, 7, 12
 # synchronisation domains, preferred cluster, shared memory carve-out.
 WITHOUT_EFFECT = {0, 1, 3, 5, 6, 8, 9, 10, 11, 14}
 ATTRIBUTE_BYTES = 72
+TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64  # CUtensorMap, as a parameter of a kernel
 TOO_LARGE = 720  # cudaErrorCooperativeLaunchTooLarge
 
 
@@ -104,7 +105,7 @@ class Launch:
             cluster=self.attributes.cluster,
             dynamic_smem=self.shared,
             params=self.params,
-            memory=reachable(self.params, self.arguments),
+            memory=reachable(possible_pointers(self.kernel.function, self.params), self.arguments),
             cooperative=self.attributes.cooperative,
             out=sys.stdout,
         )
@@ -143,8 +144,21 @@ def read_params(function: ptx.Function, pointers: int) -> list[bytes]:
     return [ctypes.string_at(a, p.nbytes) for a, p in zip(addresses, function.params, strict=True)]
 
 
-def reachable(params: list[bytes], arguments: dict[str, Any]) -> GlobalMemory:
-    """The memory a launch may touch: the call's tensors, and whatever else its parameters point into.
+def possible_pointers(function: ptx.Function, params: list[bytes]) -> set[int]:
+    """Every aligned 64-bit word of the parameters that could be an address of this process.
+
+    Of a tensor map only the first word is one (tensormap.py); host code leaves its second half as the stack was.
+    """
+    words: set[int] = set()
+    for variable, value in zip(function.params, params, strict=True):
+        is_map = (variable.nbytes, variable.align) == (TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN)
+        whole = value[: 8 if is_map else len(value) // 8 * 8]
+        words.update(word for (word,) in struct.iter_unpack("<Q", whole) if 4096 <= word < 1 << 47)
+    return words
+
+
+def reachable(words: set[int], arguments: dict[str, Any]) -> GlobalMemory:
+    """The memory a launch may touch: the call's tensors, and whatever else these words of its parameters point into.
 
     A pointer that is only found in memory, in a table of pointers, is resolved when the kernel uses it.
     Raises LaunchError when a parameter points into a tensor that is not on the device.
@@ -156,13 +170,13 @@ def reachable(params: list[bytes], arguments: dict[str, Any]) -> GlobalMemory:
     for span in spans:
         memory.add(span.start, span.nbytes, span.label)
     with live.one_search():
-        _add_pointers(memory, params, spans, host)
+        _add_pointers(memory, words, spans, host)
     return memory
 
 
-def _add_pointers(memory: GlobalMemory, params: list[bytes], spans: list[Span], host: list[Span]) -> None:
+def _add_pointers(memory: GlobalMemory, words: set[int], spans: list[Span], host: list[Span]) -> None:
     """Whatever the words of the parameters point into."""
-    for word in _words(params):
+    for word in words:
         if any(span.holds(word) for span in spans):
             continue
         for span in host:
@@ -180,9 +194,3 @@ def _add_pointers(memory: GlobalMemory, params: list[bytes], spans: list[Span], 
 def _may_hold_pointers(span: Span) -> bool:
     """Whether the elements may be addresses: 64-bit integers, or memory without a type."""
     return span.label.endswith("int64") or span.label.startswith("allocation of")
-
-
-def _words(params: list[bytes]) -> set[int]:
-    """Every aligned 64-bit word of the parameters that could be an address of this process."""
-    words = {w for p in params for (w,) in struct.iter_unpack("<Q", p[: len(p) // 8 * 8])}
-    return {w for w in words if 4096 <= w < 1 << 47}
