@@ -94,12 +94,23 @@ class Races:
         self.wrote[halves] = stamp[:, None] if nbytes >= HALF else 0
 
     def copying(self, at: np.ndarray, nbytes: int, threads: np.ndarray, inst: int) -> None:
-        """Threads issue cp.async to offsets `at`: nobody else may read them until they have waited."""
+        """Threads issue cp.async to offsets `at`: nobody may still read there, nor again until they have waited."""
+        warps = threads >> 5
+        halves, chunk = self._halves(at, nbytes), at >> 4
+        read = self.read[halves]
+        if (late := self._unknown(read, warps)).any():
+            raise self._unordered(read, late, threads, at, inst, "cp.async to", "loaded from")
+        if self.asynchronous:
+            read = self.async_read[:, chunk].T
+            if (late := self._unknown(read, warps)).any():
+                row, group = (int(i) for i in np.argwhere(late)[0])
+                here = slice(row, row + 1)
+                raise self._still_needed(int(read[row, group]), threads[here], at[here], inst, "a copy to")
         self.asynchronous, self.clean = True, False
         stamp = threads << _TIME | NEVER | _COPIED | inst << _INSTRUCTION
-        self.wrote[self._halves(at, nbytes)] = stamp[:, None]
-        self.chunk_wrote[at >> 4] = stamp
-        self.async_wrote[at >> 4] = 0
+        self.wrote[halves] = stamp[:, None]
+        self.chunk_wrote[chunk] = stamp
+        self.async_wrote[chunk] = 0
 
     def copied(self, at: np.ndarray, nbytes: int, threads: np.ndarray, inst: int) -> None:
         """These threads have waited for their cp.async."""

@@ -1,4 +1,7 @@
-"""Stages that two consumer warpgroups share (bugs/two_consumers.py): whoever gives one back too early is named."""
+"""Stages that are filled again while somebody still reads them: the reader and the copy, or store, are named.
+
+Two consumer warpgroups share the stages of bugs/two_consumers.py, four warps those of bugs/cp_async_gemm.py.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import pytest
 import torch
 
 from cutetut.emulator.errors import EmulatorWarning, InFlight, MissingBarrier
-from tests.emulator.mutants import Case, Loaded, Mutant, compiled, load
+from tests.emulator.mutants import CASES, Case, Loaded, Mutant, compiled, load
 
 POLICIES = ["late", "early", *(f"random:{seed}" for seed in range(5))]
 COMMIT, RELEASE = "warpgroup.commit_group()", "release(empty + stage, True)"
@@ -76,6 +79,24 @@ def test_a_store_over_what_a_wgmma_under_way_reads(
     with pytest.raises((InFlight, MissingBarrier), match="a store to shared memory .*read") as caught:
         launch()
     assert loaded.line("sA[thread // TILE") in str(caught.value) and loaded.line(GEMM) in str(caught.value)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("policy", POLICIES)
+def test_cp_async_into_a_stage_that_other_warps_read(
+    policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The barrier comes behind the copies of the next stage instead of before them: loads still find what they need."""
+    monkeypatch.setenv("CUTETUT_ASYNC", policy)
+    read = "cute.copy(read_a, tXsA[None, None, None, k % STAGES], tXrA)"
+    changes = ("sync_threads()", "pass"), (read, f"cute.arch.sync_threads(); {read}")
+    loaded = load("cp_async_gemm", tmp_path, *(Mutant("cp_async_gemm", old, new) for old, new in changes))
+    launch, _ = compiled(loaded.module, CASES["cp_async_gemm"]()[0])
+    what = "cp.async to shared memory at offset .*, which warp . has loaded from, and nothing orders the two"
+    with pytest.raises(MissingBarrier, match=what) as caught:
+        launch()
+    assert loaded.line("cute.copy(copy, tAgA[None, None, None, ahead]") in str(caught.value)
+    assert re.search(r"cp_async_gemm.py:\d+:  cute.*copy\(read_[ab]", str(caught.value))
 
 
 def test_the_kernel_is_right_under_every_policy(
