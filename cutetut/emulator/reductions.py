@@ -29,7 +29,6 @@ _OF_FLOATS: dict[str, Update] = {
 _NAN = {"f16": F16.nan, "f32": F32.nan}
 
 
-
 def update(operation: str, kind: str, flush: bool = False) -> Update:
     """The function of a reduction on elements of a type; with flush, float32 subnormals count as zeros."""
     if kind.startswith(("f", "bf")):

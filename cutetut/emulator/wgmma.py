@@ -364,9 +364,7 @@ class _Geometry:
 
 @lru_cache(maxsize=256)
 def _geometry(rows: int, k: int, nbytes: int, mn_major: bool, descriptor: Descriptor) -> _Geometry:
-    offsets = operand_offsets(
-        rows, k, nbytes, mn_major, descriptor.swizzle, descriptor.leading, descriptor.stride
-    )
+    offsets = operand_offsets(rows, k, nbytes, mn_major, descriptor.swizzle, descriptor.leading, descriptor.stride)
     shift = descriptor.base_offset << 7
     elements = swizzled(descriptor.start + offsets - shift, TMA_CODE[descriptor.swizzle]) + shift
     chunks = np.unique(elements >> 4) << 4
