@@ -7,6 +7,7 @@ No layout algebra is implemented in this file: every number comes from a call in
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -24,6 +25,10 @@ class LayoutError(ValueError):
     """A layout that cannot be evaluated, or that deals out a tile wrongly; the message says where."""
 
 
+class _Built(Exception):
+    """Ends a trace whose function nobody will run: compiling what was traced takes as long again."""
+
+
 def evaluate(build: Callable[..., T], *args: Any) -> T:
     """Return what `build(*args)` returns when it runs where CuTe layouts can be made.
 
@@ -34,8 +39,10 @@ def evaluate(build: Callable[..., T], *args: Any) -> T:
     @cute.jit
     def host() -> None:
         box.append(build(*args))
+        raise _Built
 
-    host()
+    with contextlib.suppress(_Built):
+        host()
     return box[0]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import json
 import os
 import sys
 import tempfile
@@ -136,25 +137,38 @@ def code_hash(notebook: Any) -> str:
     return hashlib.sha256(sources.encode()).hexdigest()
 
 
+def _sources(path: Path) -> list[tuple[str, list[str]]]:
+    """Source and tags of each code cell; nbformat, which checks more, takes a second to import."""
+    try:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        return [
+            ("".join(cell["source"]), list(cell["metadata"].get("tags", [])))
+            for cell in cells
+            if cell["cell_type"] == "code"
+        ]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NotebookError(f"{path.name} is not a valid notebook: {error!r}") from error
+
+
 def tagged_source(name: str | Path, wanted: Sequence[str] = KERNEL_TAGS) -> str:
     """The cells that carry any of these tags as one Python file, each under a comment naming its cell.
 
     Raises NotebookError if the last of `wanted` tags no cell, or if a cell is not valid Python.
     """
-    path, notebook = find(name), read(name)
+    path = find(name)
     parts, found = [], set()
-    for number, cell in enumerate(code_cells(notebook), start=1):
-        carried = [tag for tag in tags(cell) if tag in wanted]
+    for number, (source, carries) in enumerate(_sources(path), start=1):
+        carried = [tag for tag in carries if tag in wanted]
         if not carried:
             continue
         found.update(carried)
         try:
-            compile(cell.source, path.name, "exec")
+            compile(source, path.name, "exec")
         except SyntaxError as error:
             raise NotebookError(
                 f"{path.stem}, code cell {number}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
             ) from error
-        parts.append(f"# {path.stem}, code cell {number} ({', '.join(carried)})\n{cell.source.rstrip()}\n")
+        parts.append(f"# {path.stem}, code cell {number} ({', '.join(carried)})\n{source.rstrip()}\n")
     if wanted[-1] not in found:
         raise NotebookError(f"{path.stem} has no cell tagged `{wanted[-1]}`: add the tag to the cell in Jupyter")
     return "\n\n".join([f"# Written from {path.name}: edit the notebook, not this file.\n", *parts])

@@ -41,6 +41,15 @@ def test_offsets_count_the_first_mode_fastest() -> None:
     np.testing.assert_array_equal(table, expected)
 
 
+def test_looking_at_a_layout_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cutlass.base_dsl.compiler import Compiler
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Compiler, "compile", None)
+        assert layouts.evaluate(lambda n: cute.size(cute.make_layout((n, 3))), 5) == 15
+    cute.compile(cute.jit(lambda x: None), cutlass.Int32(1))(2)  # functions are compiled and run afterwards
+
+
 def test_offsets_of_a_rank_one_layout() -> None:
     np.testing.assert_array_equal(layouts.offsets(lambda: cute.make_layout(5, stride=3)), [0, 3, 6, 9, 12])
 

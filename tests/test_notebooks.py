@@ -82,6 +82,13 @@ def test_a_damaged_notebook_is_named(make):
         notebooks.read("04_a")
 
 
+@pytest.mark.parametrize("text", ["{ not json", "[]", "{}", '{"cells": [{"cell_type": "code", "source": 1}]}'])
+def test_kernels_of_a_damaged_notebook_are_not_loaded(make, text):
+    make("04_a", "1").write_text(text)
+    with pytest.raises(NotebookError, match="04_a.ipynb is not a valid notebook"):
+        notebooks.load("04_a")
+
+
 def test_the_hash_covers_code_and_nothing_else(make):
     book = notebooks.read(make("04_a", "x = 1", "y = 2"))
     before = notebooks.code_hash(book)
