@@ -16,7 +16,7 @@ from tests.emulator.mutants import CASES, Case, Loaded, Mutant, compiled, load
 
 POLICIES = ["late", "early", *(f"random:{seed}" for seed in range(5))]
 COMMIT, RELEASE = "warpgroup.commit_group()", "release(empty + stage, True)"
-GEMM, STORE = "cute.gemm(tiled_mma", "cute.autovec_copy(narrow, tCsC)"
+GEMM, STORE = "cute.gemm(tiled_mma", "cute.autovec_copy(narrow,"
 
 
 def case() -> Case:

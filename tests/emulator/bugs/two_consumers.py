@@ -81,14 +81,12 @@ def gemm_kernel(
             release(empty + stage, True)
         cute.arch.barrier(barrier_id=1, number_of_threads=256)  # both have read
         sC = sA[None, None, 1 - consumer]
-        tCsC = thr_mma.partition_C(sC)
         narrow = cute.make_rmem_tensor_like(accumulators, cutlass.Float16)
         narrow.store(accumulators.load().to(cutlass.Float16))
-        cute.autovec_copy(narrow, tCsC)
+        cute.autovec_copy(narrow, thr_mma.partition_C(sC))
         cute.arch.barrier(barrier_id=2 + consumer, number_of_threads=128)
-        for i in cutlass.range_constexpr(TILE // 2):
-            row, column = 2 * i + thread // TILE, thread % TILE
-            mC[TILE * consumer + row, column] = sC[row, column]
+        for row in cutlass.range(thread // TILE, TILE, 2, unroll=1):
+            mC[TILE * consumer + row, thread % TILE] = sC[row, thread % TILE]
 
 
 @cute.jit
