@@ -161,6 +161,18 @@ def test_plain_scripts_behave_as_under_python(name: str, tmp_path: Path, capfd: 
     assert err.splitlines() == expected.stderr.splitlines()
 
 
+def test_what_a_script_leaves_in_a_cycle_is_finished_at_the_end(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "class Log:\n"
+        "    def __init__(self): self.me = self\n"
+        "    def __del__(self): print('finished', flush=True)\n"
+        "log = Log()\n"
+    )
+    plain = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert emulate(script, cwd=tmp_path).stdout == plain.stdout == "finished\n"
+
+
 def test_a_missing_script_and_a_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for path in (tmp_path / "nothing.py", tmp_path):
         assert run(str(path), []) == 2

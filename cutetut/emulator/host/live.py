@@ -96,7 +96,8 @@ def settle() -> None:
 
 
 def unsettle() -> None:
-    """Undo `settle`."""
+    """Undo `settle`, after a last collection of what has been made since."""
+    gc.collect()
     gc.unfreeze()
     _settled.clear()
 
