@@ -34,6 +34,13 @@ def test_every_notebook_is_in_the_toc_once() -> None:
     assert sorted(notebooks()) == finished
 
 
+@pytest.mark.parametrize("page", ["README.md", "book/intro.md"])
+def test_the_first_pages_name_every_chapter(page: str) -> None:
+    """The README's levels and the way through the book are written by hand."""
+    text = (ROOT / page).read_text()
+    assert [name for name in notebooks() if not re.search(rf"^\|.*{Path(name).name}\b", text, re.M)] == []
+
+
 def test_every_file_of_the_toc_is_a_page(book: Path) -> None:
     missing = [name for name in toc_files() if not (book / f"{name}.html").is_file()]
     assert missing == []
