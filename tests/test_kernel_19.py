@@ -142,10 +142,10 @@ def test_consumers(chapter: ModuleType, device: str, change: dict[str, Any]) -> 
     agrees(chapter, device, (1, 2, 1, 500, 200, 64), causal=True, align="bottom-right", **change)
 
 
-def test_short_causal_sequences_get_smaller_blocks(chapter: ModuleType) -> None:
-    assert chapter.choose(64, True, 1024) == dataclasses.replace(chapter.CONFIGS[64], **FOUR)
-    for D, causal, queries in ((64, True, 4096), (64, False, 1024), (128, True, 1024), (256, True, 1)):
-        assert chapter.choose(D, causal, queries) == chapter.CONFIGS[D]
+def test_few_queries_get_smaller_blocks(chapter: ModuleType) -> None:
+    assert chapter.choose(64, 1024) == dataclasses.replace(chapter.CONFIGS[64], **FOUR)
+    for D, queries in ((64, 4096), (128, 1024), (256, 1)):
+        assert chapter.choose(D, queries) == chapter.CONFIGS[D]
 
 
 @pytest.mark.parametrize("moment", ["early", "random:1", "random:2"])
@@ -216,7 +216,7 @@ def test_sections_are_of_one_size(chapter: ModuleType) -> None:
 
 @pytest.mark.parametrize("D", [64, 128, 256])
 def test_the_compiler_keeps_the_overlap(chapter: ModuleType, device: str, D: int) -> None:
-    """Nothing is spilled, and a step's powers of two stand among the WGMMAs of P V, before it is waited for."""
+    """Nothing is spilled, and every power of two of a step stands between its two waits in the machine code."""
     Q, K, V = operands(device, 1, 1, 1, 64, 64, D, torch.bfloat16)
     cfg, LSE = chapter.CONFIGS[D], torch.empty(1, 1, 64, device=device)
     info = chapter.inspect(chapter.prepare(Q, K, V, torch.empty_like(Q), LSE, cfg=cfg).func)
@@ -224,14 +224,13 @@ def test_the_compiler_keeps_the_overlap(chapter: ModuleType, device: str, D: int
     waits = [match.start() for match in re.finditer(r"WARPGROUP\.DEPBAR", info.sass)]
     under = info.sass[waits[1] : waits[2]]  # the first wait is that of a tile's first scores
     assert under.count("MUFU.EX2") == 64 * cfg.bN // 128 + 2  # scores, and two factors
-    assert under.count("HGMMA") == cfg.bN // 16 and "MUFU.EX2" in under[: under.rindex("HGMMA")]
 
 
 def test_a_trace_has_ordered_clocks_and_costs_nothing_if_off(chapter: ModuleType, device: str) -> None:
     Q, K, V = operands(device, 1, 1, 1, 256, 512, 128, torch.bfloat16)
     out, LSE = torch.empty_like(Q), torch.empty(1, 1, 256, device=device)
     cfg = dataclasses.replace(chapter.CONFIGS[128], sms=1, trace=True)
-    trace = torch.zeros(1, 2, 16, 5, dtype=torch.int64, device=device)
+    trace = torch.zeros(1, 2, 16, 6, dtype=torch.int64, device=device)
     launch = chapter.prepare(Q, K, V, out, LSE, cfg=cfg, trace=trace)
     launch()
     clocks = trace.cpu()[0, :, :6]  # two tiles of 4 blocks each; the first block's scores are no step
@@ -289,10 +288,19 @@ def test_a_line_to_replace_must_be_there_once(experiments: ModuleType) -> None:
         experiments.changed([("no such line", "")])
 
 
-@pytest.mark.parametrize("name", ["no warp specialization", "nothing of the three", "one tile per CTA",
-                                  "fixed shares of the tiles", "O rescaled before the scores are queued"])  # fmt: skip
+REPLACING = [
+    "no warp specialization",
+    "nothing of the three",
+    "fixed shares of the tiles",
+    "O rescaled before the scores are queued",
+    "P V queued when the scores are there",
+]
+
+
+@pytest.mark.parametrize("name", REPLACING)
 def test_variants_are_right(experiments: ModuleType, device: str, name: str) -> None:
-    """Those that replace lines of the kernel; the others are configurations, tested above."""
+    """The others are configurations, and those are tested above."""
+    assert [name for name, (lines, _) in experiments.VARIANTS.items() if lines] == REPLACING
     Q, K, V = operands(device, 1, 2, 1, 300, 500, 128, torch.bfloat16)
     module, cfg = experiments.variant(name, 128)
     out, LSE = torch.full_like(Q, torch.nan), torch.full(Q.shape[:3], torch.nan, device=device)
@@ -303,4 +311,4 @@ def test_variants_are_right(experiments: ModuleType, device: str, name: str) -> 
 @pytest.mark.parametrize("name", ["all of it", "no overlap, no ping-pong"])
 def test_the_timeline_is_of_consecutive_steps(experiments: ModuleType, name: str) -> None:
     clocks = torch.tensor(experiments.steps(name, S=512, heads=1, cta=0, first=2, last=8, sms=1))
-    assert clocks.shape == (2, 6, 5) and clocks.min() == 0 and (clocks.flatten(1).diff() >= 0).all()
+    assert clocks.shape == (2, 6, 6) and clocks.min() == 0 and (clocks.flatten(1).diff() >= 0).all()
