@@ -17,7 +17,7 @@ from .memory import threads_of
 from .observe import Watcher, watch
 from .ptx import Instruction, Negated
 from .registry import Opcode, Selection, Step, lookup
-from .unwritten import Loads, Unwritten, registers_in
+from .unwritten import Loads, Names, Unwritten, doubtful_reads
 
 
 @dataclass
@@ -40,25 +40,43 @@ class Program:
     block_of_label: dict[str, int]
 
 
+@dataclass
+class Facts:
+    """What decoding finds out about a kernel whatever the launch."""
+
+    entries: list[Opcode]
+    starts: list[int]  # of the blocks
+    names: list[Names]
+    doubtful: dict[int, set[str]]  # see unwritten.py
+
+
 def decode(machine: Machine, loads: Loads | None = None) -> Program:
     """Decode every instruction once; raises UnknownInstruction before anything has run.
 
     With `loads`, what comes out of shared memory is marked too (see unwritten.py).
     """
-    body = machine.kernel.body
-    entries = [lookup(inst) for inst in body]
-    starts = _leaders(machine, entries)
+    body, labels = machine.kernel.body, machine.kernel.labels
+    facts: Facts | None = machine.kernel.facts
+    entries = facts.entries if facts is not None else [lookup(inst) for inst in body]
+    starts = facts.starts if facts is not None else _leaders(machine, entries)
     number_of = {start: n for n, start in enumerate(starts)}
     end = number_of.setdefault(len(body), len(starts))
-    labels = {label: number_of[at] for label, at in machine.kernel.labels.items()}
-    machine.block_of_label, machine.block_starts = labels, number_of
-    program = Program([], labels)
+    machine.block_of_label = {label: number_of[at] for label, at in labels.items()}
+    machine.block_starts = number_of
+    program = Program([], machine.block_of_label)
     for n, start in enumerate(starts):
         stop = starts[n + 1] if n + 1 < len(starts) else len(body)
         block = Block(n, body[start:stop])
-        block.successors = _successors(block, entries[start:stop], labels, machine, n + 1)
+        block.successors = _successors(block, entries[start:stop], machine.block_of_label, machine, n + 1)
         program.blocks.append(block)
-    unwritten = Unwritten(machine, program.blocks, entries, loads)
+    if facts is None:
+        names = [Names.of(inst, entry) for inst, entry in zip(body, entries, strict=True)]
+        facts = Facts(entries, starts, names, doubtful_reads(machine.registers, program.blocks, names, None))
+        machine.kernel.facts = facts
+    doubtful = facts.doubtful
+    if loads is not None:
+        doubtful = doubtful_reads(machine.registers, program.blocks, facts.names, loads)
+    unwritten = Unwritten(machine, doubtful, facts.names, loads)
     machine.unwritten_marks = unwritten.marks
     watcher = watch(machine)
     for block in program.blocks:
@@ -119,7 +137,7 @@ def _decode_block(
             step = _nothing  # only the checks and marks of the operands
         watched = unwritten.watch(step, inst, entry)
         if not inst.opcode.startswith("wgmma"):
-            watched = _watch_wgmma(watched, inst, entry, machine)
+            watched = _watch_wgmma(watched, inst, unwritten.names[inst.index], machine)
         if watched is not _nothing or not entry.ends_block:
             watched = _guarded(watched, guard)
         watched = unwritten.check_guard(watched, inst)
@@ -145,17 +163,17 @@ def _decode(inst: Instruction, entry: Opcode, machine: Machine) -> Step:
         raise
 
 
-def _watch_wgmma(step: Step, inst: Instruction, entry: Opcode, machine: Machine) -> Step:
+def _watch_wgmma(step: Step, inst: Instruction, names: Names, machine: Machine) -> Step:
     """Registers of a WGMMA: an ordinary instruction must not touch them in flight, and what it writes needs a fence.
 
     The ISA asks for the fence after reads too; instructions issue in order, so a WGMMA cannot overtake
     a read, and NVIDIA's dense_gemm_fp8_2xacc.py relies on that.  Copies (mov) are the compiler's own.
     """
     wgmma = machine.wgmma
-    rows = [wgmma.rows[r.name] for r in registers_in(inst.operands) if r.name in wgmma.rows]
+    results = [wgmma.rows[name] for name in names.written if name in wgmma.rows]
+    rows = [*results, *(wgmma.rows[name] for name in names.others if name in wgmma.rows)]
     if not rows:
         return step
-    results = [wgmma.rows[r.name] for r in registers_in(inst.operands[: entry.results]) if r.name in wgmma.rows]
     written = [] if inst.parts[0] == "mov" else results
 
     def run(sel: Selection) -> None:

@@ -14,7 +14,9 @@ cost time, so they begin with the first such load (`Loads`): the program is deco
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,26 +50,42 @@ def registers_in(operands: Iterable[Operand]) -> Iterable[Register]:
             yield from registers_in((operand.first, operand.second))
 
 
-def _written(inst: Instruction, entry: Opcode) -> list[Register]:
-    return list(registers_in(inst.operands[: entry.results]))
+@dataclass(frozen=True)
+class Names:
+    """The registers of one instruction by what it does with them, as they stand; `read` are the others as a set.
 
-
-def _operands_read(inst: Instruction, entry: Opcode) -> list[Register]:
-    return list(registers_in(inst.operands[entry.results :]))
-
-
-def _passed_on(inst: Instruction, entry: Opcode, loads: Loads | None) -> set[str]:
-    """The registers whose values reach nothing but the result: operands of arithmetic, and what a shuffle moves.
-
-    With `loads`, also what is stored to shared memory: it is marked there.
+    `passed_on` reach nothing but the result: the operands of arithmetic, and what a shuffle moves.
     """
-    if entry.unit == "alu":
-        return {r.name for r in _operands_read(inst, entry)}
+
+    written: tuple[str, ...]
+    others: tuple[str, ...]
+    read: frozenset[str]
+    passed_on: frozenset[str]
+
+    @classmethod
+    def of(cls, inst: Instruction, entry: Opcode) -> Names:
+        written, others = (
+            tuple(r.name for r in registers_in(part))
+            for part in (inst.operands[: entry.results], inst.operands[entry.results :])
+        )
+        read = frozenset(others)
+        passed_on: frozenset[str] = frozenset()
+        if entry.unit == "alu":
+            passed_on = read
+        elif entry.mnemonic == "shfl.sync":
+            passed_on = _names(inst.operands[1:2]) - _names(inst.operands[2:])
+        return cls(written, others, read, passed_on)
+
+
+def _names(operands: Iterable[Operand]) -> frozenset[str]:
+    return frozenset(r.name for r in registers_in(operands))
+
+
+def _passed_on(inst: Instruction, names: Names, loads: Loads | None) -> frozenset[str]:
+    """The registers that are passed on; with `loads`, also what is stored to shared memory: it is marked there."""
     if loads is not None and _is_store_to_shared(inst):
-        return {r.name for r in registers_in(inst.operands[1:2])} - {r.name for r in registers_in(inst.operands[:1])}
-    if entry.mnemonic == "shfl.sync":
-        return {r.name for r in registers_in(inst.operands[1:2])} - {r.name for r in registers_in(inst.operands[2:])}
-    return set()
+        return _names(inst.operands[1:2]) - _names(inst.operands[:1])
+    return names.passed_on
 
 
 def is_load_from_shared(inst: Instruction) -> bool:
@@ -108,20 +126,20 @@ class Unwritten:
     """
 
     def __init__(
-        self, machine: Machine, blocks: Sequence[Block], entries: list[Opcode], loads: Loads | None = None
+        self, machine: Machine, doubtful: dict[int, set[str]], names: Sequence[Names], loads: Loads | None = None
     ) -> None:
-        self.machine = machine
-        self.loads = loads
-        self.doubtful = _doubtful_reads(list(machine.registers), blocks, entries, loads)
-        names = set().union(*self.doubtful.values()) if self.doubtful else set()
-        for block in blocks:
-            for inst in block.instructions:
-                doubt = self.doubtful.get(inst.index, set()) & _passed_on(inst, entries[inst.index], loads)
-                if doubt or (loads is not None and is_load_from_shared(inst)):
-                    names |= {r.name for r in _written(inst, entries[inst.index])}
+        self.machine, self.loads = machine, loads
+        self.doubtful, self.names = doubtful, names
+        marked = set().union(*doubtful.values())
+        for inst in machine.kernel.body:
+            doubt = doubtful.get(inst.index)
+            if (doubt and doubt & _passed_on(inst, names[inst.index], loads)) or (
+                loads is not None and is_load_from_shared(inst)
+            ):
+                marked.update(names[inst.index].written)
         before = machine.unwritten_marks if loads is not None else {}
         self.marks: Marks = {
-            name: before.get(name, np.full(machine.T, loads is not None)) for name in sorted(names)
+            name: before.get(name, np.full(machine.T, loads is not None)) for name in sorted(marked)
         }  # what had no mark so far has been written wherever it is read
 
     def check_guard(self, step: Step, inst: Instruction) -> Step:
@@ -132,13 +150,15 @@ class Unwritten:
 
     def watch(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
         """The step with a check of its operands in front, or with marks that follow the values."""
-        doubtful = self.doubtful.get(inst.index, set())
-        reads = {r.name for r in _operands_read(inst, entry)} & doubtful
-        passed_on = _passed_on(inst, entry, self.loads)
-        results = _written(inst, entry)
-        flags = results[1:] if entry.mnemonic == "shfl.sync" else []  # d|p: whether the lane is in range is known
-        writes = [self.marks[r.name] for r in results if r.name in self.marks and r not in flags]
-        always = [self.marks[r.name] for r in flags if r.name in self.marks]
+        names = self.names[inst.index]
+        doubtful = self.doubtful.get(inst.index)
+        if doubtful is None and self.loads is None and not any(name in self.marks for name in names.written):
+            return step
+        reads = names.read & doubtful if doubtful else frozenset()
+        passed_on = _passed_on(inst, names, self.loads)
+        flags = names.written[1:] if entry.mnemonic == "shfl.sync" else ()  # d|p: whether the lane is in range is known
+        writes = [self.marks[name] for name in names.written if name in self.marks and name not in flags]
+        always = [self.marks[name] for name in flags if name in self.marks]
         if used := sorted(reads - passed_on):
             step = _both(self._check(used), step)
         if self.loads is not None and is_load_from_shared(inst):
@@ -255,17 +275,18 @@ def _both(first: Step, second: Step) -> Step:
     return run
 
 
-def _doubtful_reads(
-    registers: list[str], blocks: Sequence[Block], entries: list[Opcode], loads: Loads | None
+def doubtful_reads(
+    registers: Iterable[str], blocks: Sequence[Block], names: Sequence[Names], loads: Loads | None
 ) -> dict[int, set[str]]:
     """For each instruction that may read unwritten registers: which ones."""
     bit = {name: 1 << i for i, name in enumerate(registers)}
+    masks = {inst.index: _Masks.of(inst, names[inst.index], bit, loads) for b in blocks for inst in b.instructions}
     state_at = [(1 << len(bit)) - 1] * len(blocks)  # what every path to a block has written
     state_at[0] = 0
     work, seen = [0], {0}
     while work:
         n = work.pop()
-        state = _flow(blocks[n], state_at[n], bit, entries, loads, None)
+        state = _flow(blocks[n], state_at[n], masks, None)
         for successor in blocks[n].successors:
             if successor >= len(blocks):
                 continue
@@ -275,34 +296,41 @@ def _doubtful_reads(
                 seen.add(successor)
                 if successor not in work:
                     work.append(successor)
-    found: dict[int, set[str]] = {}
+    found: dict[int, int] = {}
     for n in seen:
-        _flow(blocks[n], state_at[n], bit, entries, loads, found)
-    return found
+        _flow(blocks[n], state_at[n], masks, found)
+    return {index: {name for name in bit if bit[name] & doubtful} for index, doubtful in found.items()}
 
 
-def _flow(
-    block: Block,
-    state: int,
-    bit: dict[str, int],
-    entries: list[Opcode],
-    loads: Loads | None,
-    found: dict[int, set[str]] | None,
-) -> int:
+@dataclass(frozen=True)
+class _Masks:
+    """What an instruction does with registers, a bit each."""
+
+    read: int
+    written: int
+    passed_on: int
+    guard: int
+    spreads: bool  # its result may be unwritten whatever it reads
+
+    @classmethod
+    def of(cls, inst: Instruction, names: Names, bit: dict[str, int], loads: Loads | None) -> _Masks:
+        def mask(some: Iterable[str]) -> int:
+            return functools.reduce(operator.or_, (bit[name] for name in some), 0)
+
+        passed_on, guard = _passed_on(inst, names, loads), () if inst.guard is None else (inst.guard.name,)
+        spreads = loads is not None and is_load_from_shared(inst)
+        return cls(mask(names.read), mask(names.written), mask(passed_on), mask(guard), spreads)
+
+
+def _flow(block: Block, state: int, masks: dict[int, _Masks], found: dict[int, int] | None) -> int:
     """The written registers behind a block, from those in front of it."""
     for inst in block.instructions:
-        entry = entries[inst.index]
-        doubtful = {r.name for r in _operands_read(inst, entry) if not state & bit[r.name]}
-        spreads = bool(doubtful & _passed_on(inst, entry, loads))
-        spreads = spreads or (loads is not None and is_load_from_shared(inst))
-        if found is not None:
-            if inst.guard is not None and not state & bit[inst.guard.name]:
-                doubtful.add(inst.guard.name)
-            if doubtful:
-                found[inst.index] = doubtful
-        for register in _written(inst, entry):
-            if spreads:
-                state &= ~bit[register.name]
-            elif inst.guard is None:
-                state |= bit[register.name]
+        mask = masks[inst.index]
+        doubtful = mask.read & ~state
+        if found is not None and (doubt := doubtful | mask.guard & ~state):
+            found[inst.index] = doubt
+        if mask.spreads or doubtful & mask.passed_on:
+            state &= ~mask.written
+        elif not mask.guard:
+            state |= mask.written
     return state
