@@ -121,16 +121,27 @@ def find(inst: Instruction) -> tuple[Form, str, tuple[str, ...]]:
     raise unsupported(inst, f"{parts[0]} is emulated for the types {', '.join(table)}")
 
 
+_operations: dict[str, tuple[str, Operation]] = {}  # type and operation of every legal opcode decoded so far
+
+
 def decode(inst: Instruction, machine: Machine) -> Step:
     """Decode any instruction that has a form."""
+    if inst.opcode not in _operations:
+        _operations[inst.opcode] = _operation(inst)
+    kind, operation = _operations[inst.opcode]
+    refuse_constants(inst, kind)
+    return bind(inst, machine, operation)
+
+
+def _operation(inst: Instruction) -> tuple[str, Operation]:
+    """The type suffix of an opcode and what it computes; raises UnknownInstruction."""
     entry, kind, present = find(inst)
     refuse_constants(inst, kind)
     modifiers = check_modifiers(inst, entry.modifiers, present)
     try:
-        operation = entry.build(inst.parts[0], kind, modifiers)
+        return kind, entry.build(inst.parts[0], kind, modifiers)
     except IllegalForm as error:
         raise unsupported(inst, str(error)) from None
-    return bind(inst, machine, operation)
 
 
 def refuse_constants(inst: Instruction, kind: str) -> None:
