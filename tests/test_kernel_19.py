@@ -131,7 +131,7 @@ def test_configurations(chapter: ModuleType, device: str, change: dict[str, Any]
     agrees(chapter, device, (1, 2, 1, 300, 500, 128), causal=True, **change)
 
 
-FOUR = {"consumers": 4, "bN": 64, "stages": 4}
+FOUR: dict[str, Any] = {"consumers": 4, "bN": 64, "stages": 4}
 
 
 @pytest.mark.parametrize("change", [{"consumers": 1, "pingpong": False}, FOUR, {"stages": 4}], ids=str)
