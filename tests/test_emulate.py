@@ -249,6 +249,22 @@ def test_factories_and_moves_put_tensors_on_the_device(cuda: None) -> None:
     assert not plain.is_cuda and plain.device.type == "cpu" and "cuda" not in repr(plain) and plain.get_device() == -1
 
 
+def test_new_tensors_begin_where_cudamalloc_lets_memory_begin(cuda: None) -> None:
+    """At multiples of 256 bytes, whatever the size and type: what from_dlpack(assumed_align=128) is promised holds."""
+    made = []
+    for n in (1, 3, 100, 5000, 100_000, 900_000):
+        host = torch.arange(n, dtype=torch.float32)
+        made += [torch.arange(n, dtype=torch.float32, device="cuda"), host.cuda(), host.to("cuda")]
+        assert all(torch.equal(tensor.cpu(), host) for tensor in made[-3:])
+        made += [torch.empty(n, dtype=torch.float8_e4m3fn, device="cuda"), torch.as_tensor(host, device="cuda")]
+    assert all(tensor.is_cuda and tensor.data_ptr() % 256 == 0 and tensor.storage_offset() == 0 for tensor in made)
+    strided = torch.empty_strided((3, 4), (1, 5), device="cuda")
+    assert strided.stride() == (1, 5) and strided.fill_(2).sum() == 24
+    weight = torch.ones(3, device="cuda", requires_grad=True)
+    (2 * weight).sum().backward()
+    assert weight.grad is not None and weight.grad.tolist() == [2, 2, 2]
+
+
 def test_results_views_and_likes_stay_on_the_device(cuda: None) -> None:
     x = torch.randn(4, 6, device="cuda")
     for tensor in (x + 1, x[1:], x.T, x.sum(), torch.empty_like(x), x.new_zeros(3), x.half(), torch.cat([x, x]),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 import torch.utils._device
 from torch._library.custom_ops import CustomOpDef
@@ -27,6 +28,7 @@ from .torch_streams import current_stream
 _MARK = "_cutetut_on_cuda"
 _CUDA = torch.device("cuda", 0)
 _BYTES = device.MEMORY_BYTES
+ALIGNMENT = 256  # bytes: of all memory that cudaMalloc gives (CUDA C++ Programming Guide, "Device Memory Accesses")
 
 
 def marked(tensor: object) -> bool:
@@ -42,6 +44,20 @@ def _mark(tensor: torch.Tensor) -> torch.Tensor:
         setattr(tensor.untyped_storage(), _MARK, True)
         pool.keep(tensor)
     return tensor
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """A new tensor where the device's memory could hold it: at a multiple of ALIGNMENT, which torch's CPU memory lacks.
+
+    Compiled functions check what from_dlpack and TVM-FFI were promised.
+    """
+    nbytes = tensor.untyped_storage().nbytes() if type(tensor) is torch.Tensor and tensor.layout == torch.strided else 0
+    if not nbytes or tensor.requires_grad or tensor.data_ptr() % ALIGNMENT == 0:
+        return tensor
+    room = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    moved = torch.frombuffer(room[start : start + nbytes], dtype=torch.uint8).view(tensor.dtype)
+    return moved.as_strided(tensor.size(), tensor.stride()).copy_(tensor)
 
 
 def is_cuda(value: object) -> bool | None:
@@ -80,7 +96,7 @@ def _move(tensor: torch.Tensor, result: torch.Tensor, to_cuda: bool) -> torch.Te
         return result
     if _key(result) == _key(tensor):
         result = result.clone()
-    return _mark(result) if to_cuda else result
+    return _mark(_aligned(result)) if to_cuda else result
 
 
 def _target(func: Any, kwargs: dict[str, Any]) -> bool | None:
@@ -117,6 +133,8 @@ def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         kwargs["device"] = "cpu"
     inputs = list(_tensors((*args, *kwargs.values())))
     result = func(*args, **kwargs)
+    if target and func in torch.utils._device._device_constructors():
+        result = _aligned(result)
     if target or (target is None and any(map(marked, inputs))):
         _mark_new(result, inputs)
     return result
@@ -218,7 +236,7 @@ def _as_tensor(func: Any, data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     if target is None:
         target = marked(data)
     result = func(data, *args, **kwargs)
-    return _mark(result.clone()) if target and not marked(result) else _move(result, result, target)
+    return _mark(_aligned(result.clone())) if target and not marked(result) else _move(result, result, target)
 
 
 def _repr(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> str:
