@@ -63,7 +63,7 @@ def test_loads(part: str, tensor: Map, copy: dict[str, Any]) -> None:
 def stored(tensor: Map, copy: dict[str, Any], part: str, slack: int = SLACK) -> np.ndarray:
     """The tensor after a store, as 16-bit words, and so many bytes behind it."""
     size = -(-(copy["offset"] + tensor.shared_bytes) // 128) * 128
-    images = {"conversions": FLOATS, "interleaved_stores": INTERLEAVED_BOX}
+    images: dict[str, np.ndarray] = {"conversions": FLOATS, "interleaved_stores": INTERLEAVED_BOX}
     image = images.get(part, np.arange(1, size // 2 + 1, dtype=np.uint16)).copy()
     name = f"cp.async.bulk.tensor.{tensor.rank}d.global.shared::cta.tile.bulk_group"
     if copy["store"] != "copy":
