@@ -108,12 +108,12 @@ def _sized(labels: dict[str, str]) -> dict[str, str]:
 
 
 def best(listed: Sequence[Line], kernel: str = ".*") -> list[Line]:
-    """The fastest line for each size, vendor and type, of those whose kernel matches."""
+    """The fastest line for each size (of attention: D, S, causal), vendor and type, of those whose kernel matches."""
     found: dict[tuple[str, ...], Line] = {}
     for line in listed:
         if not re.fullmatch(kernel, line.labels["kernel"]):
             continue
-        key = tuple(line.labels.get(name, "") for name in ("size", "vendor", "dtype"))
+        key = tuple(line.labels.get(name, "") for name in ("size", "D", "S", "causal", "vendor", "dtype"))
         if key not in found or _speed(line) > _speed(found[key]):
             found[key] = line
     return list(found.values())

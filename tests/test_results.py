@@ -97,6 +97,21 @@ def test_the_best_line_is_the_fastest_of_each_size_vendor_and_type():
     ]  # fmt: skip
 
 
+def test_of_attention_each_shape_is_a_size_of_its_own():
+    shapes = list(itertools.product((64, 128), (1024, 4096), (False, True)))
+    rows = [
+        {**row(kernel, 0, "burst", ours), "D": D, "S": S, "causal": causal}
+        for D, S, causal in shapes
+        for kernel, ours in (("19 all of it", 500.0), ("19 no overlap", 400.0))
+    ]
+    rows = [{key: value for key, value in one.items() if key not in "MNK"} for one in rows]
+    found = results.best(results.lines(rows))
+    assert [(line.labels["D"], line.labels["S"], line.labels["causal"]) for line in found] == [
+        tuple(map(str, shape)) for shape in shapes
+    ]
+    assert {line.labels["kernel"] for line in found} == {"19 all of it"}
+
+
 # ---- the headline
 
 

@@ -143,7 +143,8 @@ class Benchmarks(SphinxDirective):
         if len(lines) < FOLDED:
             section += table(header, cells, ["measured"])
         else:
-            kernel = next((rung.kernel for rung in results.RUNGS if rung.notebook == name), ".*")
+            rungs = (*results.RUNGS, results.ATTENTION)
+            kernel = next((rung.kernel for rung in rungs if rung.notebook == name), ".*")
             fastest = results.best(lines, kernel)
             chosen = [row for row, line in zip(cells, lines, strict=True) if any(line is one for one in fastest)]
             used = [column for column in range(len(header)) if any(row[column] for row in chosen)]
