@@ -168,14 +168,21 @@ def _patterns(nbytes: int, limit: int) -> dict[str, Offsets]:
     return {name: row for name, row in found.items() if max(o or 0 for o in row) + nbytes <= limit}
 
 
-def _crowded() -> dict[str, Offsets]:
-    """Words of 4 bytes that atomics of several lanes meet at: drawn from 32, 64 and 128 of them."""
-    random = np.random.default_rng(8)
-    return {
-        f"random of {words}, {n}": tuple(4 * word for word in random.integers(0, words, 32).tolist())
-        for words in (32, 64, 128)
-        for n in range(3)
-    }
+def _meetings() -> dict[str, Offsets]:
+    """Words of 4 bytes that lanes of an atomic meet at: two of them, in sectors dealt out to all; then many."""
+    found = {}
+    for a, b in ((0, 1), (0, 2), (0, 5), (6, 19), (6, 18), (0, 31), (30, 31), (15, 16), (3, 12)):
+        words = np.array([lane % 4 * 8 + lane // 4 for lane in range(32)])
+        words[b] = words[a]
+        found[f"lanes {a} and {b} meet"] = words
+    random = np.random.default_rng(1)
+    for n in range(12):
+        words = random.permutation(32)
+        a, b = random.choice(32, 2, replace=False)
+        words[b] = words[a]
+        found[f"two lanes meet, {n}"] = words
+    found |= {f"random of 40, {n}": random.integers(0, 40, 32) for n in range(12)}
+    return {name: tuple((4 * words).tolist()) for name, words in found.items()}
 
 
 def _tiles() -> dict[str, Offsets]:
@@ -210,8 +217,8 @@ def cases() -> list[Case]:
             found += [Case(name, operation, "shared", nbytes, rows) for name, rows in _tiles().items()]
     for operation, space in (("atom", "global"), ("red", "global"), ("cp.async", "shared")):
         for nbytes in (4, 8, 16) if operation == "cp.async" else (4,):
-            crowded = {} if operation == "cp.async" else _crowded()
-            for name, offsets in (_patterns(nbytes, SHARED_BYTES) | crowded).items():
+            meetings = _meetings() if operation == "red" else {}
+            for name, offsets in (_patterns(nbytes, SHARED_BYTES) | meetings).items():
                 if operation != "cp.async" or len(set(offsets)) == 32:  # no two copies to one place
                     found.append(Case(name, operation, space, nbytes, offsets))
     return found

@@ -89,7 +89,7 @@ NOT_COMPARED: dict[str, tuple[set[str], str]] = {
     "^chapter 07 .*x64": (_READ, "a few conflicts of 3,300 wavefronts depend on when cp.async writes"),
     "^(atom|red) global 4 B, random 2$": (
         {"global atom sectors", "global red sectors"},
-        "a sector more than the rule of atomic_sectors gives, which all other patterns follow",
+        "a sector more than the rule of atomic_sectors gives, which the other 77 launches follow; why is not known",
     ),
     "^chapter 1[23]": (_WRITTEN, "more wavefronts than the stores have, presumably of waits on mbarriers"),
 }
