@@ -1,6 +1,7 @@
 """Stages that are filled again while somebody still reads them: the reader and the copy, or store, are named.
 
-Two consumer warpgroups share the stages of bugs/two_consumers.py, four warps those of bugs/cp_async_gemm.py.
+Two consumer warpgroups share the stages of bugs/two_consumers.py, four warps those of bugs/cp_async_gemm.py.  An H200
+gave the right numbers 20 times out of 20 with each stage given back too early, and with the store that is too early.
 """
 
 from __future__ import annotations
