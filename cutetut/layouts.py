@@ -2,7 +2,7 @@
 
 A CuTe layout exists only while the DSL traces a function. `evaluate` traces an empty host function (no
 kernel, no GPU) and hands out what a builder returns there; all else is that, plus bookkeeping in numpy.
-No layout algebra is implemented in this file: every number comes from a call into CuTe.
+No layout algebra is implemented in this file: every number comes from a call into CuTe, or is a sum of such numbers.
 """
 
 from __future__ import annotations
@@ -64,10 +64,16 @@ def offsets(build: Callable[[], Any]) -> Ints:
         if not cute.is_static(layout):
             raise LayoutError(f"{layout} has run-time parts; only a static layout has offsets here")
         sizes = tuple(cute.size(layout, mode=[mode]) for mode in range(cute.rank(layout)))
-        flat = [layout(index) for index in range(cute.size(layout))]
-        return np.array(flat, dtype=np.int64).reshape(sizes, order="F")
+        if isinstance(layout, cute.Layout):  # by definition a sum over its modes, so few calls into CuTe are enough
+            along = np.ix_(*(_along(layout[mode], size) for mode, size in enumerate(sizes)))
+            return sum(along[1:], along[0])
+        return _along(layout, cute.size(layout)).reshape(sizes, order="F")
 
     return evaluate(read)
+
+
+def _along(layout: Any, size: int) -> Ints:
+    return np.array([layout(index) for index in range(size)], dtype=np.int64)
 
 
 @dataclass(frozen=True)

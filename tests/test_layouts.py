@@ -41,6 +41,27 @@ def test_offsets_count_the_first_mode_fastest() -> None:
     np.testing.assert_array_equal(table, expected)
 
 
+@pytest.mark.parametrize("swizzled", [False, True])
+def test_offsets_of_every_coordinate(swizzled: bool) -> None:
+    """A swizzle is no sum over the modes; without one there are several modes, nested, constant and downwards."""
+
+    def build() -> Any:
+        if not swizzled:
+            return cute.make_layout(((2, 2), (3, (2, 2)), 5), stride=((1, 8), (2, (40, 0)), -3))
+        return cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, cute.make_layout((8, 64), stride=(64, 1)))
+
+    def expected(*at: int) -> int:
+        if not swizzled:
+            i, j, k = at
+            return i % 2 + 8 * (i // 2) + 2 * (j % 3) + 40 * (j // 3 % 2) - 3 * k
+        offset = 64 * at[0] + at[1]
+        return offset ^ (offset >> 3 & 7 << 4)
+
+    table = layouts.offsets(build)
+    assert table.shape == ((8, 64) if swizzled else (4, 12, 5)) and table.dtype == np.int64
+    assert all(value == expected(*at) for at, value in np.ndenumerate(table))
+
+
 def test_looking_at_a_layout_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from cutlass.base_dsl.compiler import Compiler
 
