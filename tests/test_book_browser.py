@@ -97,6 +97,28 @@ def listed(picker: WebElement) -> set[str]:
     return {cell.text for cell in picker.find_elements("css selector", "tbody td:last-child")}
 
 
+def test_the_register_maps_of_attention_follow_one_another(chrome: Chrome, address: str) -> None:
+    """Chapter 19: wherever one goes in S, P shows the same element, in the same register of the same thread."""
+    from selenium.webdriver import Keys
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    def shown() -> list[str]:
+        return [node.text for node in chrome.find_elements("css selector", ".cutetut-thread-picker .tp-readout")]
+
+    open_page(chrome, f"{address}/notebooks/19_fa_pingpong.html")
+    WebDriverWait(chrome, 20).until(lambda c: len(shown()) == 2, "there are not two pickers")
+    seen = [shown()]
+    first, second = chrome.find_elements("css selector", ".cutetut-thread-picker")
+    first.find_element("css selector", "canvas").send_keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
+    seen.append(shown())
+    chrome.execute_script("arguments[0].click()", second.find_elements("css selector", "tbody tr")[17])
+    seen.append(shown())
+    for of_S, of_P in seen:
+        assert of_S.startswith("S[") and of_P == of_S.replace("S[", "P[")
+    assert len({of_S for of_S, _ in seen}) == 3
+    assert_clean(chrome, address)
+
+
 def test_picker_without_kernel_or_network(chrome: Chrome, address: str) -> None:
     from selenium.webdriver import ActionChains, Keys
 
