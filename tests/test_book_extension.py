@@ -20,6 +20,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
 from cutetut import results
+from tests.emulator import ncu_compare
 
 Build = Callable[[dict[str, str]], tuple[str, Path]]
 FACTS = {
@@ -317,7 +318,7 @@ def test_recorded_counts_become_a_table(build: Build, tmp_path: Path, monkeypatc
     counts = {**dict.fromkeys(names, 0), "global ld sectors": 18432, "global ld requests": 2048}
     record = tmp_path / "ncu.json"
     launches = {"ldmatrix shared": counts, "chapter 04": counts, "chapter 13": {**counts, "shared st wavefronts": 9}}
-    record.write_text(json.dumps({"provenance": {**FACTS, "ncu": "2025.3"}, "launches": launches}))
+    ncu_compare.write(launches, {**FACTS, "ncu": "2025.3"}, record)
     monkeypatch.setattr(counted, "RECORDED", record)
     said, pages = build({"index.md": "# Index\n\n```{counted}\n```\n"})
     assert said == ""
@@ -329,7 +330,7 @@ def test_recorded_counts_become_a_table(build: Build, tmp_path: Path, monkeypatc
 
 def test_counts_without_a_chapter_are_an_error(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = tmp_path / "ncu.json"
-    record.write_text(json.dumps({"provenance": {**FACTS, "ncu": "2025.3"}, "launches": {}}))
+    ncu_compare.write({}, {**FACTS, "ncu": "2025.3"}, record)
     monkeypatch.setattr(counted, "RECORDED", record)
     said, _ = build({"index.md": "# Index\n\n```{counted}\n```\n"})
     assert "ERROR: counted" in said

@@ -202,16 +202,28 @@ def record(only: str, out: Path) -> None:
 
 
 def write(measured: dict[str, dict[str, int]], facts: dict[str, str], out: Path) -> None:
-    """One line of JSON for each launch, with every count that was measured."""
+    """One line of JSON for each launch: its counts in the order of "metrics", null for what was not measured."""
     head = json.dumps({"provenance": facts, "metrics": names_of_metrics()})
-    rows = [f"{json.dumps(name)}: {json.dumps(counts)}" for name, counts in measured.items()]
+    rows = [
+        f"{json.dumps(name)}: {json.dumps([counts.get(what) for what in names_of_metrics()])}"
+        for name, counts in measured.items()
+    ]
     out.write_text(f'{head[:-1]},\n"launches": {{\n' + ",\n".join(rows) + "\n}}\n")
 
 
+def read(file: Path) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
+    """What `write` wrote: where it was measured, and what ncu counted of each launch, by our names."""
+    record = json.loads(file.read_text())
+    launches = {
+        name: {what: value for what, value in zip(record["metrics"], counts, strict=True) if value is not None}
+        for name, counts in record["launches"].items()
+    }
+    return record["provenance"], launches
+
+
 def recorded() -> dict[str, dict[str, int]]:
-    """What ncu counted of each launch, by our names."""
-    launches: dict[str, dict[str, int]] = json.loads(RECORDED.read_text())["launches"]
-    return launches
+    """What ncu counted of each launch on an H200."""
+    return read(RECORDED)[1]
 
 
 # -- the table -------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ The numbers were recorded in `tests/emulator/data/ncu.json`; `tests/emulator/tes
 """
 
 import importlib
-import json
 import re
 from collections.abc import Container, Mapping
 
@@ -61,11 +60,9 @@ class Counted(SphinxDirective):
         compare = importlib.import_module("tests.emulator.ncu_compare")
         not_compared: NotCompared = compare.NOT_COMPARED
         try:
-            record = json.loads(RECORDED.read_text())
-            launches = record["launches"]
+            facts, launches = compare.read(RECORDED)
             body = rows(launches, not_compared)
             equal = held_equal(launches, not_compared, compare.METRICS)
-            facts = record["provenance"]
             measured = f"{facts['gpu']}, driver {facts['driver']}, Nsight Compute {facts['ncu']}, {facts['date']}"
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self.error(f"counted: {error!r}") from error
