@@ -7,9 +7,11 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anywidget import AnyWidget
+
+from tests.book_browser import console_errors
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -206,3 +208,14 @@ def phone(chrome: Chrome) -> Iterator[None]:
     finally:
         desktop = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", desktop)
+
+
+V = TypeVar("V", bound=View)
+
+
+@contextlib.contextmanager
+def faultless(view: V) -> Iterator[V]:
+    """A mounted widget whose page and console must have no error to report at the end."""
+    yield view
+    assert view.js("return window.errors") == []
+    assert console_errors(view.chrome) == []

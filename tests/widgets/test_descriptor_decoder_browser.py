@@ -12,8 +12,7 @@ import pytest
 
 from cutetut import descriptors
 from cutetut.widgets import DescriptorDecoder
-from tests.book_browser import console_errors
-from tests.widgets.mounting import THEMES, View, is_dark, phone, themed, wants_dark
+from tests.widgets.mounting import THEMES, View, faultless, is_dark, phone, themed, wants_dark
 from tests.widgets.test_descriptor_decoder import REFUSED, random_fields
 
 if TYPE_CHECKING:
@@ -57,10 +56,8 @@ class Viewed(View):
 
 @pytest.fixture
 def view(chrome: Chrome, page: Path) -> Iterator[Viewed]:
-    view = Viewed(chrome, page, title="A descriptor")
-    yield view
-    assert view.js("return window.errors") == []
-    assert console_errors(chrome) == []
+    with faultless(Viewed(chrome, page, title="A descriptor")) as view:
+        yield view
 
 
 def test_random_descriptors_are_taken_apart_as_in_python(view: Viewed) -> None:

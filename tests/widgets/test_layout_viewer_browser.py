@@ -14,8 +14,7 @@ import pytest
 from cutetut.widgets import LayoutViewer
 from cutetut.widgets.layout_text import read_layout
 from cutetut.widgets.stills import RAMP
-from tests.book_browser import console_errors
-from tests.widgets.mounting import MARGIN, THEMES, View, is_dark, phone, themed, wants_dark
+from tests.widgets.mounting import MARGIN, THEMES, View, faultless, is_dark, phone, themed, wants_dark
 from tests.widgets.random_layouts import Evaluated, evaluated, random_trees
 from tests.widgets.test_layout_viewer import REFUSED
 
@@ -77,10 +76,8 @@ def _flat(tree: Any) -> list[int]:
 
 @pytest.fixture
 def view(chrome: Chrome, page: Path) -> Iterator[Viewed]:
-    view = Viewed(chrome, page, title="A layout")
-    yield view
-    assert view.js("return window.errors") == []
-    assert console_errors(chrome) == []
+    with faultless(Viewed(chrome, page, title="A layout")) as view:
+        yield view
 
 
 def cute_says(text: str) -> Evaluated:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cutetut.widgets import SwizzleView
-from tests.book_browser import console_errors
-from tests.widgets.mounting import THEMES, View, is_dark, phone, themed, wants_dark
+from tests.widgets.mounting import THEMES, View, faultless, is_dark, phone, themed, wants_dark
 from tests.widgets.swizzle_oracle import ACCESSES, ATOMS, asked_for, counted, moved_by_cute, random_swizzle
 
 if TYPE_CHECKING:
@@ -51,10 +50,8 @@ class Viewed(View):
 
 @pytest.fixture
 def view(chrome: Chrome, page: Path) -> Iterator[Viewed]:
-    view = Viewed(chrome, page, title="A swizzle")
-    yield view
-    assert view.js("return window.errors") == []
-    assert console_errors(chrome) == []
+    with faultless(Viewed(chrome, page, title="A swizzle")) as view:
+        yield view
 
 
 # ---- the arithmetic

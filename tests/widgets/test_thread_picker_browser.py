@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cutetut.widgets import ThreadPicker
-from tests.book_browser import chromium, console_errors
 from tests.widgets import maps
-from tests.widgets.mounting import THEMES, View, is_dark, lab, phone, themed, wants_dark
+from tests.widgets.mounting import THEMES, View, faultless, is_dark, lab, phone, themed, wants_dark
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -70,23 +69,10 @@ class Picked(View):
         return {(row, col) for row, col in places}
 
 
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Chrome]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(tmp_path: Path) -> Path:
-    return tmp_path / "picker.html"
-
-
 @pytest.fixture
 def view(chrome: Chrome, page: Path) -> Iterator[Picked]:
-    view = Picked(chrome, page)
-    yield view
-    assert view.js("return window.errors") == []
-    assert console_errors(chrome) == []
+    with faultless(Picked(chrome, page)) as view:
+        yield view
 
 
 def elements(thread: int, permutation: str = BLOCK) -> list[str]:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.book_browser import chromium, console_errors
 from tests.widgets import pipelines
-from tests.widgets.mounting import THEMES, is_dark, phone, themed, wants_dark
+from tests.widgets.mounting import THEMES, faultless, is_dark, phone, themed, wants_dark
 from tests.widgets.timed import ABOVE, COLORS, GAP, KINDS, LANE, ROWS, Timed, far, listed, rgb, text
 
 if TYPE_CHECKING:
@@ -24,23 +23,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Chrome]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(tmp_path: Path) -> Path:
-    return tmp_path / "timeline.html"
-
-
 @pytest.fixture
 def view(chrome: Chrome, page: Path) -> Iterator[Timed]:
-    view = Timed(chrome, page)
-    yield view
-    assert view.js("return window.errors") == []
-    assert console_errors(chrome) == []
+    with faultless(Timed(chrome, page)) as view:
+        yield view
 
 
 # ---- what is drawn

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cutetut.widgets import Span
-from tests.book_browser import chromium, console_errors
-from tests.widgets.mounting import phone
+from tests.widgets.mounting import faultless, phone
 from tests.widgets.timed import ROWS, Timed
 
 if TYPE_CHECKING:
@@ -19,23 +18,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Chrome]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(tmp_path: Path) -> Path:
-    return tmp_path / "timeline.html"
-
-
 @pytest.fixture
 def view(chrome: Chrome, page: Path) -> Iterator[Timed]:
-    view = Timed(chrome, page)
-    yield view
-    assert view.js("return window.errors") == []
-    assert console_errors(chrome) == []
+    with faultless(Timed(chrome, page)) as view:
+        yield view
 
 
 # ---- keys
