@@ -253,12 +253,12 @@ class Report:
         return lines
 
     def _spinning(self) -> list[str]:
-        """Threads that look at memory again and again, and how many CTAs could not start because of them."""
+        """Threads that look at memory again and again."""
         m, lines = self.machine, []
         ready = np.flatnonzero(self.status == READY)
         for cta in np.unique(m.cta_of[ready]).tolist():
             here = ready[m.cta_of[ready] == cta]
-            inst = next(i for i in self.scheduler.program.blocks[int(self.pc[here[0]])].instructions)
+            inst = self.scheduler.program.blocks[int(self.pc[here[0]])].instructions[0]
             lines.append(f"  {self._who(here)} look again and again at memory that nobody changes ({self.short(inst)})")
         return lines
 

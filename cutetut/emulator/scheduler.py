@@ -12,7 +12,7 @@ import os
 import time
 import warnings
 from dataclasses import dataclass
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 import numpy as np
 
@@ -311,9 +311,13 @@ class Scheduler:
         self.idle_time_outs += 1
         self.events_at_time_out = pending.events
         if self.idle_time_outs > TIME_OUTS or not self.machine.mbarriers.time_out():
-            stuck = Report(self).error()
-            self.locate(stuck, slice(0, 0))
-            raise stuck
+            self.give_up()
+
+    def give_up(self) -> NoReturn:
+        """Nothing can change any more: say who waits for what."""
+        stuck = Report(self).error()
+        self.locate(stuck, slice(0, 0))
+        raise stuck
 
     # -- warp-wide instructions ---------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .deadlock import Report
 from .ptx import Function, Instruction, Register, Special, Symbol
 
 if TYPE_CHECKING:
@@ -71,4 +70,4 @@ class Spinning:
         elif s.turn - self.last_other > PATIENCE:
             self.last_other = s.turn
             if not s.machine.pending.complete_oldest():
-                raise Report(s).error()
+                s.give_up()

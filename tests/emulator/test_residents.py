@@ -71,6 +71,7 @@ def test_a_wait_for_what_nobody_writes_is_a_deadlock(look: str) -> None:
     for cta in (0, 1, 3):
         assert f"CTA ({cta}, 0, 0), warps [0] look again and again at memory" in report
     assert f"(PTX line {line})" in report and "CTA (2, 0, 0)" not in report and "who writes" in report
+    assert stuck.value.place is not None and stuck.value.place.kernel == "k"
 
 
 @pytest.mark.emulator
