@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pytest
 
 from cutetut import execute, notebooks
 
@@ -51,3 +52,13 @@ def _folded(source: str) -> str:
     match = re.search(r"<summary>Solution</summary>.*?```python\n(.*?)```", source, re.DOTALL)
     assert match, f"a solution without code: {source[:80]}"
     return match[1]
+
+
+def refused(check: str, call: str, names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a check, given as the source of its cell, says of a wrong answer; fails unless that begins "not yet"."""
+    exec(check, names)
+    capsys.readouterr()
+    exec(call, names)
+    said = capsys.readouterr().out
+    assert said.startswith("not yet"), said
+    return said

@@ -22,9 +22,7 @@ from cutetut.emulator.visibility import Visibility
 from tests.emulator.expected import EXPECTED, GEMM_LINE, LOAD_A
 from tests.emulator.harness import kernel, run
 from tests.emulator.mutants import CASES, MUTANTS, Mutant, compiled, load
-
-POLICIES = ["late", "early", *(f"random:{seed}" for seed in range(5))]
-
+from tests.emulator.policies import right_under_every_policy
 
 WARNINGS = {"exit_under_bulk_store", "registers_without_a_bound", "swizzles_differ"}
 
@@ -172,14 +170,7 @@ def test_correct_kernels_under_every_policy(
     loaded = load(kernel, tmp_path)
     arguments, want = CASES[kernel]()
     launch, tensors = compiled(loaded.module, arguments, device)
-    for policy in POLICIES:
-        monkeypatch.setenv("CUTETUT_ASYNC", policy)
-        tensors[-1].fill_(-1)
-        launch()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        assert torch.equal(tensors[-1].cpu().double(), want), policy
-    assert not [w for w in recwarn if issubclass(w.category, EmulatorWarning)]
+    right_under_every_policy(launch, tensors[-1], want, monkeypatch, recwarn)
 
 
 BARRIER, MEET = "cute.arch.barrier(barrier_id=1, number_of_threads=128)", "cute.arch.sync_threads()"

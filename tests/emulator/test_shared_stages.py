@@ -14,8 +14,8 @@ import torch
 
 from cutetut.emulator.errors import EmulatorWarning, InFlight, MissingBarrier
 from tests.emulator.mutants import CASES, Case, Loaded, Mutant, compiled, load
+from tests.emulator.policies import POLICIES, right_under_every_policy
 
-POLICIES = ["late", "early", *(f"random:{seed}" for seed in range(5))]
 COMMIT, RELEASE = "warpgroup.commit_group()", "release(empty + stage, True)"
 GEMM, STORE = "cute.gemm(tiled_mma", "cute.autovec_copy(narrow,"
 
@@ -105,11 +105,4 @@ def test_the_kernel_is_right_under_every_policy(
 ) -> None:
     arguments, want = case()
     launch, tensors = compiled(planted(tmp_path).module, arguments, device)
-    for policy in POLICIES:
-        monkeypatch.setenv("CUTETUT_ASYNC", policy)
-        tensors[-1].fill_(-1)
-        launch()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        assert torch.equal(tensors[-1].cpu().double(), want), policy
-    assert not [w for w in recwarn if issubclass(w.category, EmulatorWarning)]
+    right_under_every_policy(launch, tensors[-1], want, monkeypatch, recwarn)
