@@ -15,6 +15,7 @@ import numpy as np
 
 from cutetut import backend
 
+NO_FAULT = "the emulator found no fault: every access was allowed and every value read had been written"
 GUARD = 1 << 26  # bytes of address space on either side of each tensor that belong to nobody
 
 
@@ -47,7 +48,7 @@ def diagnose(function: Callable[..., Any], *args: Any) -> None:
         except EmulatorError as fault:
             print(f"{type(fault).__name__}: {fault}")
             return
-    print("the emulator found no fault: every access was allowed and every value read had been written")
+    print(NO_FAULT)
     for i, copy in tensors.items():
         args[i].copy_(copy)
 

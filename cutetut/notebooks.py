@@ -181,12 +181,29 @@ def load(name: str | Path, wanted: Sequence[str] = KERNEL_TAGS) -> ModuleType:
     of its text: loading again gives the same module, and loading after an edit a new one. Raises
     NotebookError for a missing notebook, a syntax error or no kernel cell; what the cells raise passes through.
     """
-    source = tagged_source(name, wanted)
+    return _imported(tagged_source(name, wanted), find(name).stem)
+
+
+def changed(name: str | Path, replacements: Iterable[tuple[str, str]] = ()) -> ModuleType:
+    """`load` with parts of the text replaced, (old, new) each: a kernel with a mistake, or an experiment.
+
+    Raises NotebookError for an old text that is not in the cells exactly once, besides what `load` raises.
+    """
+    source = tagged_source(name)
+    for old, new in replacements:
+        if source.count(old) != 1:
+            raise NotebookError(f"{find(name).stem}: found {source.count(old)} times, and must be there once: {old!r}")
+        source = source.replace(old, new)
+    return _imported(source, "changed")
+
+
+def _imported(source: str, title: str) -> ModuleType:
+    """A module of this source: the same one each time, from a file whose name has a hash of its text."""
     digest = hashlib.sha256(source.encode()).hexdigest()[:12]
-    module_name = f"cutetut_notebook_{find(name).stem}_{digest}"
+    module_name = f"cutetut_notebook_{title}_{digest}"
     if module_name in sys.modules:
         return sys.modules[module_name]
-    file = _cache_folder() / f"{find(name).stem}_{digest}.py"
+    file = _cache_folder() / f"{title}_{digest}.py"
     replace_text(file, source)
     spec = importlib.util.spec_from_file_location(module_name, file)
     assert spec is not None and spec.loader is not None  # a .py file always has a loader

@@ -89,6 +89,20 @@ def test_kernels_of_a_damaged_notebook_are_not_loaded(make, text):
         notebooks.load("04_a")
 
 
+def test_a_changed_kernel_is_a_module_of_its_own(make):
+    make("04_a", ("import math", ["imports"]), ("x = 1\ny = 2", ["kernel"]))
+    kernel = notebooks.changed("04_a", [("x = 1", "x = math.pi")])
+    assert kernel.x > 3 and kernel.y == 2 and notebooks.load("04_a").x == notebooks.changed("04_a").x == 1
+    assert notebooks.changed("04_a", [("x = 1", "x = math.pi")]) is kernel
+
+
+@pytest.mark.parametrize("old", ["z = 3", " = "])
+def test_a_change_must_hit_one_place(make, old):
+    make("04_a", ("x = 1\ny = 2", ["kernel"]))
+    with pytest.raises(NotebookError, match="04_a: found [02] times, and must be there once"):
+        notebooks.changed("04_a", [(old, "")])
+
+
 def test_the_hash_covers_code_and_nothing_else(make):
     book = notebooks.read(make("04_a", "x = 1", "y = 2"))
     before = notebooks.code_hash(book)

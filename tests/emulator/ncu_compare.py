@@ -12,21 +12,17 @@ equal.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
-import os
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+from cutetut import nsight
+
 PARTS = CASES, CHAPTERS = "^(?!chapter)", "^chapter"
-ROOT = Path(__file__).resolve().parents[2]
 RECORDED = Path(__file__).parent / "data" / "ncu.json"
 
 Question = Callable[[Any], int]  # of a tally
@@ -132,65 +128,28 @@ def comparable(launch: str, recorded: dict[str, int]) -> dict[str, int]:
 # -- Nsight Compute --------------------------------------------------------------------------------
 
 
-class NothingMeasured(RuntimeError):
-    """Nsight Compute is missing or did not measure; the message has its words."""
-
-
 def measure(only: str, names: list[str]) -> dict[str, dict[str, int]]:
-    """The counts of the launches that match, whose names are known, from a child under ncu; raises NothingMeasured."""
+    """The counts of the launches that match, whose names are known; raises nsight.NothingCounted."""
     by_metric = {metric: name for name, metric in names_of_metrics().items()}
-    command = [
-        _tool(), "--csv", "--clock-control", "none", "--cache-control", "none", "--print-units", "base",
-        "--kernel-name", "regex:^(case_|kernel_cutlass_)", "--metrics", ",".join(by_metric),
-        sys.executable, "-m", "tests.emulator.ncu_compare", "launch", "--only", only,
-    ]  # fmt: skip
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "CUTETUT_BACKEND": "gpu"}, check=False
-    )
+    program = ["-m", "tests.emulator.ncu_compare", "launch", "--only", only]
     found = [
-        {by_metric[metric]: int(value) for metric, value in counts.items() if metric in by_metric}
-        for counts in parse(done.stdout)
+        {by_metric[metric]: int(value) for metric, value in counts.items()}
+        for counts in nsight.count(program, "^(case_|kernel_cutlass_)", list(by_metric))
     ]
-    if done.returncode or len(found) != len(names):
-        raise NothingMeasured(
-            f"ncu ended with status {done.returncode} and measured {len(found)} of {len(names)} launches; it said:\n"
-            f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-        )
+    if len(found) != len(names):
+        raise nsight.NothingCounted(f"ncu counted {len(found)} launches, and {len(names)} were expected")
     return dict(zip(names, found, strict=True))
-
-
-def parse(text: str) -> list[dict[str, float]]:
-    """The metrics of each launch in ncu's CSV, in order."""
-    start = text.find('"ID"')
-    found: dict[int, dict[str, float]] = {}
-    for row in csv.DictReader(io.StringIO(text[start:])) if start >= 0 else ():
-        if row["ID"].isdigit() and re.fullmatch(r"[\d,.]+", row["Metric Value"] or ""):
-            found.setdefault(int(row["ID"]), {})[row["Metric Name"]] = float(row["Metric Value"].replace(",", ""))
-    return [found[number] for number in sorted(found)]
-
-
-def _tool() -> str:
-    tool = shutil.which("ncu")
-    if tool is None:
-        raise NothingMeasured("ncu (Nsight Compute) is not on the PATH")
-    return tool
-
-
-def _version() -> str:
-    said = subprocess.run([_tool(), "--version"], capture_output=True, text=True, check=False).stdout
-    found = re.search(r"Version ([\d.]+)", said)
-    return found[1] if found else "unknown"
 
 
 def record(only: str, out: Path) -> None:
     """Measure and write, the cases and the chapters side by side: one compiles while the other measures.
 
-    Raises NothingMeasured, after writing the part that was measured, and NotRecordable where there is no Hopper GPU.
+    Raises nsight.NothingCounted, after writing the part that was measured, and NotRecordable without a Hopper GPU.
     """
     from cutetut import provenance
 
     names = list(launches(only))
-    tool = _version()
+    tool = nsight.version()
     facts = {**provenance.collect(), "ncu": tool}
     measured: dict[str, dict[str, int]] = {}
     with ThreadPoolExecutor() as both:

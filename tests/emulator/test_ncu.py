@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from cutetut.nsight import NothingCounted
 from tests.emulator import ncu_compare
-from tests.emulator.ncu_compare import NothingMeasured, comparable, count, launches, recorded
+from tests.emulator.ncu_compare import comparable, count, launches, recorded
 
 pytestmark = pytest.mark.emulator
 
@@ -76,13 +77,13 @@ def test_what_ncu_prints_is_read_in_the_order_of_the_launches(tmp_path: Path, mo
 
 def test_a_launch_that_ncu_missed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(tmp_path, monkeypatch, 6)
-    with pytest.raises(NothingMeasured, match="measured 6 of 7 launches"):
+    with pytest.raises(NothingCounted, match="counted 6 launches, and 7 were expected"):
         ncu_compare.measure("ld global 4 B, stride", list(launches("ld global 4 B, stride")))
 
 
 def test_without_ncu_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NothingMeasured, match="not on the PATH"):
+    with pytest.raises(NothingCounted, match="not on the PATH"):
         ncu_compare.measure("ldmatrix", [])
 
 
