@@ -7,13 +7,13 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from cutetut.plots import ACCENT, INK, LINE, MUTED, OURS, PAPER, Picture, _figure, _one_look
+from cutetut.plots import ACCENT, INK, LINE, MUTED, OURS, PAPER, Picture, blank_figure, one_look
 
 Floats = npt.NDArray[np.float64]
 DARKEST = "#6f9fcf"  # of a score's cell: the number on it keeps a contrast of 5
 
 
-@_one_look
+@one_look
 def online_softmax(scores: npt.ArrayLike, *, block: int, row: int = 0) -> Picture:
     """Draw the scores (queries, keys) in blocks of keys, and how one row's maximum and sum grow block by block.
 
@@ -33,7 +33,7 @@ def online_softmax(scores: npt.ArrayLike, *, block: int, row: int = 0) -> Pictur
     kept = np.zeros(len(top))
     for j in range(1, len(top)):
         kept[j] = (kept[j - 1] + new[j - 1]) * factor[j]
-    figure = _figure(4.3, 1.2 + 0.3 * len(table) + 3.3)
+    figure = blank_figure(4.3, 1.2 + 0.3 * len(table) + 3.3)
     parts = figure.subplots(3, 1, height_ratios=[0.3 * len(table) + 0.2, 1.4, 1.0])
     _draw_scores(parts[0], table, block, row)
     _draw_maximum(parts[1], table[row], block, top)

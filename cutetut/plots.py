@@ -88,8 +88,8 @@ class Picture:
 Arguments = ParamSpec("Arguments")
 
 
-def _one_look(draw: Callable[Arguments, Picture]) -> Callable[Arguments, Picture]:
-    """Draw with the book's fonts and lines, and leave the reader's own matplotlib settings as they are."""
+def one_look(draw: Callable[Arguments, Picture]) -> Callable[Arguments, Picture]:
+    """A decorator: draw with the book's fonts and lines, and leave the reader's own matplotlib settings as they are."""
 
     @wraps(draw)
     def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Picture:
@@ -113,7 +113,7 @@ def thread_colors(rows: int, cols: int) -> npt.NDArray[np.uint8]:
     return np.asarray(np.rint(toned * 255), dtype=np.uint8)
 
 
-@_one_look
+@one_look
 def tile_owners(
     owner: npt.ArrayLike,
     *,
@@ -123,34 +123,34 @@ def tile_owners(
 ) -> Picture:
     """Draw a (rows, cols) table of owners, one colour per thread; `thread` is outlined and the rest dimmed."""
     table = np.asarray(owner)
-    figure = _figure(4.4, 4.4 * min(1.3, max(0.4, table.shape[0] / table.shape[1])))
+    figure = blank_figure(4.4, 4.4 * min(1.3, max(0.4, table.shape[0] / table.shape[1])))
     _draw_owners(figure.add_subplot(), table, thread, _grid(table, thread_grid), title)
     return Picture(figure, _owners_text(table, thread, title))
 
 
-@_one_look
+@one_look
 def compare_owners(
     owners: Mapping[str, npt.ArrayLike], *, thread: int = 0, thread_grid: tuple[int, int] | None = None
 ) -> Picture:
     """Draw several owner tables side by side, each under its name, with the same thread outlined."""
     tables = {name: np.asarray(owner) for name, owner in owners.items()}
-    figure = _figure(3.0 * len(tables), 3.3)
+    figure = blank_figure(3.0 * len(tables), 3.3)
     for axes, (name, table) in zip(_row(figure, len(tables)), tables.items(), strict=True):
         _draw_owners(axes, table, thread, _grid(table, thread_grid), name)
     return Picture(figure, "\n".join(_owners_text(table, thread, name) for name, table in tables.items()))
 
 
-@_one_look
+@one_look
 def thread_elements(owner: npt.ArrayLike, thread: int, *, matrix: str = "C", title: str = "") -> Picture:
     """Draw one thread's elements as blocks of labelled cells; `owner` is a (rows, cols) table."""
-    figure = _figure(5.0, 5.0)
+    figure = blank_figure(5.0, 5.0)
     _draw_elements(figure.add_subplot(), np.asarray(owner), thread, matrix)
     if title:
         figure.suptitle(title, x=0.01, ha="left")
     return Picture(figure, _elements_text(np.asarray(owner), thread, matrix))
 
 
-@_one_look
+@one_look
 def picker_state(
     owner: npt.ArrayLike,
     thread: int,
@@ -161,7 +161,7 @@ def picker_state(
 ) -> Picture:
     """Draw what a thread picker shows: the tile with one thread outlined, and that thread's elements."""
     table = np.asarray(owner)
-    figure = _figure(8.4, 4.3 * min(1.0, max(0.6, table.shape[0] / table.shape[1])))
+    figure = blank_figure(8.4, 4.3 * min(1.0, max(0.6, table.shape[0] / table.shape[1])))
     left, right = _row(figure, 2)
     _draw_owners(left, table, thread, _grid(table, thread_grid), title)
     _draw_elements(right, table, thread, matrix)
@@ -181,7 +181,7 @@ def kind_styles(kinds: Sequence[str]) -> list[dict[str, Any]]:
     return [{"name": kind, "wait": kind not in colors, "color": color, "ink": ink} for kind, color, ink in styled]
 
 
-@_one_look
+@one_look
 def timeline(
     spans: Sequence[tuple[str, str, float, float, int | None, int]],
     *,
@@ -200,7 +200,7 @@ def timeline(
     shown = [row for row in rows if lanes[row]]
     top = {row: sum(lanes[r] + 0.4 for r in shown[:at]) for at, row in enumerate(shown)}
     height = sum(lanes[row] + 0.4 for row in shown)
-    figure = _figure(8.6, 1.1 + 0.24 * height)
+    figure = blank_figure(8.6, 1.1 + 0.24 * height)
     axes = figure.add_subplot()
     tile = None if selected is None else spans[selected][4]
     marked = [selected in (None, at) or (tile is not None and span[4] == tile) for at, span in enumerate(spans)]
@@ -223,7 +223,7 @@ def timeline(
     return Picture(figure, f"{head}{len(spans)} bars in {len(shown)} rows, {max(s[3] for s in spans):.6g} {unit}")
 
 
-@_one_look
+@one_look
 def ladder(
     speeds: Mapping[str, float],
     *,
@@ -235,7 +235,7 @@ def ladder(
 
     vendor: its name and its speed, or one speed per rung, where each was measured in the rung's own run.
     """
-    figure = _figure(6.4, 0.9 + 0.36 * len(speeds))
+    figure = blank_figure(6.4, 0.9 + 0.36 * len(speeds))
     axes = figure.add_subplot()
     rungs, numbers = _bars(axes, list(speeds), list(speeds.values()), f"{unit}, more is better", title)
     text = [f"{name}: {speed:.3g} {unit}" for name, speed in speeds.items()]
@@ -259,20 +259,20 @@ def ladder(
     return Picture(figure, "\n".join(text))
 
 
-@_one_look
+@one_look
 def bars(values: Mapping[str, float], *, unit: str, title: str = "") -> Picture:
     """Draw one horizontal bar per name, such as sectors per request by permutation; `unit` labels the axis."""
-    figure = _figure(6.4, 0.9 + 0.36 * len(values))
+    figure = blank_figure(6.4, 0.9 + 0.36 * len(values))
     _bars(figure.add_subplot(), list(values), list(values.values()), unit, title)
     return Picture(figure, "\n".join(f"{name}: {value:.3g} {unit}" for name, value in values.items()))
 
 
-@_one_look
+@one_look
 def lines(
     sizes: Sequence[int], series: Mapping[str, Sequence[float]], *, xlabel: str, ylabel: str, title: str = ""
 ) -> Picture:
     """Draw one line per name over problem sizes; lines differ in marker and dash as well as in colour."""
-    figure = _figure(6.4, 3.4)
+    figure = blank_figure(6.4, 3.4)
     axes = figure.add_subplot()
     for index, (name, values) in enumerate(series.items()):
         marker, dash, color = LINES[index % len(LINES)]
@@ -292,8 +292,8 @@ def _face(style: dict[str, Any]) -> dict[str, Any]:
     return {"facecolor": style["color"], "edgecolor": PAPER, "linewidth": 0.3}
 
 
-def _figure(width: float, height: float) -> Figure:
-    """Return an empty figure, in inches, that no global state knows of."""
+def blank_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of this size in inches, which no global state of matplotlib knows of."""
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(rect=(0.01, 0.015, 0.98, 0.965)))
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from cutetut.plots import INK, MUTED, PAPER, Picture, _figure, _one_look
+from cutetut.plots import INK, MUTED, PAPER, Picture, blank_figure, one_look
 
 GROUPS = 8  # 128 bytes are all 32 banks once; 16 bytes of them, 4 banks, are what a core matrix row takes
 
 
-@_one_look
+@one_look
 def bank_groups(offsets: Mapping[str, npt.ArrayLike], *, columns: int = 4, title: str = "") -> Picture:
     """Draw tiles side by side, each element in the colour of the bank group that holds it.
 
@@ -24,7 +24,7 @@ def bank_groups(offsets: Mapping[str, npt.ArrayLike], *, columns: int = 4, title
     """
     groups = {name: _groups(name, table) for name, table in offsets.items()}
     rows = -(-len(groups) // columns)
-    figure = _figure(2.2 * min(columns, len(groups)), 2.3 * rows + (0.3 if title else 0.0))
+    figure = blank_figure(2.2 * min(columns, len(groups)), 2.3 * rows + (0.3 if title else 0.0))
     grid = figure.subplots(rows, min(columns, len(groups)), squeeze=False).ravel()
     for axes, (name, table) in zip(grid, groups.items(), strict=False):
         _draw(axes, name, table)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutetut.descriptors import FIELDS, fields
-from cutetut.plots import ACCENT, INK, LINE, MUTED, PAPER, Picture, _figure, _one_look
+from cutetut.plots import ACCENT, INK, LINE, MUTED, PAPER, Picture, blank_figure, one_look
 
 Ints = npt.NDArray[np.int64]
 RAMP = np.asarray(mpl.colormaps["cividis"](np.linspace(0.0, 1.0, 64))[:, :3] * 255 + 0.5, dtype=np.uint8)
@@ -23,12 +23,12 @@ def ramp() -> str:
     return base64.b64encode(RAMP.tobytes()).decode("ascii")
 
 
-@_one_look
+@one_look
 def layout_grid(offsets: Ints, selected: tuple[int, int], *, title: str, text: str) -> Picture:
     """Draw a (rows, cols) table of offsets, coloured by offset, with one (row, col) marked."""
     rows, cols = offsets.shape
     cell = min(0.5, 8.0 / cols)
-    figure = _figure(max(2.6, cell * cols + 0.6), max(1.0, min(8.0, max(cell, 0.24) * rows + 0.7)))
+    figure = blank_figure(max(2.6, cell * cols + 0.6), max(1.0, min(8.0, max(cell, 0.24) * rows + 0.7)))
     axes = figure.add_subplot()
     span = max(1, int(offsets.max() - offsets.min()))
     shades = np.rint((offsets - offsets.min()) / span * (len(RAMP) - 1)).astype(np.int64)
@@ -46,13 +46,13 @@ def layout_grid(offsets: Ints, selected: tuple[int, int], *, title: str, text: s
     return Picture(figure, text)
 
 
-@_one_look
+@one_look
 def bank_tiles(banks: Mapping[tuple[str, int], Ints], asked: Ints, *, title: str, text: str) -> Picture:
     """Draw (rows, words) tables of banks side by side, each under its (name, wavefronts), in full what is asked for.
 
     asked: flat indices of words. In the accent colour: those for which an earlier one is in the same bank.
     """
-    figure = _figure(8.4, 2.5 if next(iter(banks.values())).shape[0] <= 8 else 4.4)
+    figure = blank_figure(8.4, 2.5 if next(iter(banks.values())).shape[0] <= 8 else 4.4)
     for axes, ((name, count), table) in zip(figure.subplots(1, len(banks)), banks.items(), strict=True):
         image = RAMP[np.rint(table / 31 * (len(RAMP) - 1)).astype(np.int64)] / 255
         dimmed = (0.35 * image + 0.65).reshape(-1, 3)
@@ -74,10 +74,10 @@ def bank_tiles(banks: Mapping[tuple[str, int], Ints], asked: Ints, *, title: str
     return Picture(figure, text)
 
 
-@_one_look
+@one_look
 def descriptor_bits(bits: int, notes: Mapping[str, str], *, title: str, text: str) -> Picture:
     """Draw the 64 bits of a matrix descriptor in two rows, its fields in tints, and below what each field holds."""
-    figure = _figure(8.4, 3.1)
+    figure = blank_figure(8.4, 3.1)
     axes = figure.add_subplot()
     tints = [tuple(0.45 * part + 0.55 for part in mpl.colors.to_rgb(tint)) for tint in TINTS]
     for bit in range(64):

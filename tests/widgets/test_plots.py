@@ -84,3 +84,20 @@ def test_the_readers_own_settings_stay() -> None:
     before = mpl.rcParams["axes.spines.top"], mpl.rcParams["font.size"]
     plots.bars({"a": 1.0}, unit="x")
     assert (mpl.rcParams["axes.spines.top"], mpl.rcParams["font.size"]) == before
+
+
+def test_a_figure_of_ones_own_gets_the_look_and_stays_out_of_pyplot() -> None:
+    import matplotlib.pyplot as plt
+
+    seen = {}
+
+    @plots.one_look
+    def mine(width: float) -> plots.Picture:
+        """Draw a line."""
+        figure = plots.blank_figure(width, 2.0)
+        seen["size"] = figure.add_subplot().xaxis.label.get_fontsize()
+        return plots.Picture(figure, "a line")
+
+    picture = mine(width=3.0)
+    assert tuple(picture.figure.get_size_inches()) == (3.0, 2.0) and seen["size"] == plots.LOOK["font.size"]
+    assert mine.__doc__ == "Draw a line." and not plt.get_fignums()
