@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from cutetut import bench, descriptors, layouts, notebooks, profile, smem_plots
+from cutetut import bench, descriptors, layouts, mistakes, notebooks, nsight, profile, smem_plots
 from cutetut.diagnose import diagnose
 from tests.products import exact, wide
 
@@ -223,6 +223,44 @@ def test_the_ceiling_does_the_operations_it_is_timed_for(
     assert np.abs(D.cpu().numpy() - expected[place[..., 0], place[..., 1]]).max() < 1e-3
 
 
+def test_an_attempt_is_right_as_often_as_it_is_launched(device: str) -> None:
+    launch, right = notebooks.load(CHAPTER, bench.BENCH_TAGS).attempt("")
+    for _ in range(3):
+        launch()
+        assert right()
+
+
+def test_an_attempt_that_leaves_a_result_unwritten_is_wrong(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = notebooks.load(CHAPTER, bench.BENCH_TAGS)
+    one_value = notebooks.changed(CHAPTER, [("mD[tid, v] = tCrC[v]", "mD[tid, 0] = tCrC[0]")])
+    monkeypatch.setattr(module, "one", one_value.one)
+    launch, right = module.attempt("")
+    launch()
+    assert not right()
+
+
+@pytest.mark.gpu
+def test_the_kernel_with_nothing_left_out_is_right_on_the_gpu() -> None:
+    assert mistakes.on_gpu(CHAPTER, [""]) == [{"mistake": "", "right": 10, "wrong": 0, "ended": "ends"}]
+
+
+def test_each_case_gets_the_counts_of_its_own_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a counter that counts 1000 times the launch, plus the place of the metric, stores first."""
+    module = notebooks.load(CHAPTER, bench.BENCH_TAGS)
+    names = [name for name, *_ in module.conflict_cases()]
+
+    def count(program: list[str], kernels: str, metrics: list[str]) -> list[dict[str, float]]:
+        assert program[0] == "-c" and all(re.search(kernels, name) for name in ("wgmma_kernel", "read_kernel"))
+        return [{metric: 1000.0 * n + place for place, metric in enumerate(metrics)} for n in range(len(names))]
+
+    monkeypatch.setattr(nsight, "count", count)
+    found = module.conflicts_counted()
+    assert list(found) == names
+    for number, (name, counts) in enumerate(found.items()):
+        first = 0 if name.startswith("write") else 3
+        assert counts == [1000 * number + first + place for place in range(3)]
+
+
 @pytest.mark.emulator
 def test_a_kernel_without_wgmma_has_none() -> None:
     start = notebooks.load("00_start_here")
@@ -272,5 +310,6 @@ def test_the_emulator_counts_what_nsight_compute_counted(chapter: ModuleType, pr
 
 
 def test_the_h200_was_right_with_nothing_left_out(probes: dict[str, Any]) -> None:
-    assert probes["omissions"].keys() == {"", *FAULTS}
-    assert probes["omissions"][""] == 10
+    found = {outcome["mistake"]: outcome for outcome in probes["omissions"]}
+    assert found.keys() == {"", *FAULTS}
+    assert found[""] == {"mistake": "", "right": mistakes.LAUNCHES, "wrong": 0, "ended": "ends"}
