@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from cutetut import bench, notebooks, reference
+from cutetut import bench, mistakes, notebooks, provenance, reference
 from cutetut.widgets import Timeline
 from tests.exercises import refused
 
@@ -67,11 +70,51 @@ def test_no_alarm_without_a_mistake(names: dict[str, Any], causal: bool) -> None
 
 
 @pytest.mark.gpu
-def test_a_mistake_on_the_gpu_is_told_from_what_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = notebooks.load(NAME, bench.BENCH_TAGS)
+def test_a_mistake_on_the_gpu_is_told_from_what_is_right() -> None:
     name = "a sum that is not corrected"
-    monkeypatch.setattr(module, "MISTAKES", {name: module.MISTAKES[name]})
-    assert module.mistakes_on_gpu() == [{"mistake": name, "right": 0, "wrong": 10, "ended": "ends"}]
+    assert mistakes.on_gpu(NAME, [name]) == [{"mistake": name, "right": 0, "wrong": 10, "ended": "ends"}]
+
+
+def test_an_attempt_is_right_only_if_its_launch_was(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small, so that the emulator can run it; on the GPU host `mistakes.on_gpu` takes the same two functions."""
+    space = names["attempt"].__globals__
+    problem = space["problem"]
+    monkeypatch.setitem(space, "problem", lambda S, D, device: problem(300, D, device))
+    monkeypatch.setitem(space, "MISTAKES", names["MISTAKES"] | {"none": []})
+    for name, expected in (("none", True), ("a sum that is not corrected", False)):
+        launch, right = names["attempt"](name)
+        assert not right(), "a result of NaN is not right"
+        launch()
+        assert right() is expected
+        launch()
+        assert right() is expected, "a second launch finds the tiles of the first one taken"
+
+
+def test_the_benchmark_writes_the_timeline_and_the_mistakes(
+    names: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What the chapter's own cells read, with the speeds left out, which need a GPU."""
+    space = names["benchmark"].__globals__
+    small = partial(names["steps"], S=512, heads=1, cta=0, first=2, last=8, sms=1)
+    outcomes = [{"mistake": name, "right": 1, "wrong": 9, "ended": "ends"} for name in names["MISTAKES"]]
+    asked: list[Any] = []
+
+    def compared(*what: Any) -> list[dict[str, Any]]:
+        asked.append(what)
+        return [{}]
+
+    monkeypatch.setitem(space, "steps", small)
+    monkeypatch.setitem(space, "TRACED", ("all of it", "no overlap"))
+    monkeypatch.setitem(space, "compared", compared)
+    monkeypatch.setattr(provenance, "collect", dict)
+    monkeypatch.setattr(bench, "data_file", lambda name: tmp_path / f"{name}.json")
+    monkeypatch.setattr(mistakes, "on_gpu", lambda notebook, tried: outcomes if notebook == NAME else None)
+    rows = names["benchmark"]()
+    assert len(rows) == len(asked) == 18 + len(names["MAIN"]) * 3 + len(names["ALONE"])
+    timeline, made = (json.loads((tmp_path / f"{NAME}_{what}.json").read_text()) for what in ("timeline", "mistakes"))
+    assert timeline["code_hash"] == made["code_hash"] == bench.current_hash(NAME)
+    assert np.array(timeline["runs"]["no overlap"]).shape == (2, 6, len(timeline["events"]))
+    assert made["mistakes"] == outcomes
 
 
 # Exercises ----------------------------------------------------------------------------------------------------

@@ -283,11 +283,6 @@ def test_no_row_of_the_table_is_empty(experiments: ModuleType) -> None:
     assert all(experiments.variant(name, D) for name in experiments.MAIN for D in experiments.CONFIGS)
 
 
-def test_a_line_to_replace_must_be_there_once(experiments: ModuleType) -> None:
-    with pytest.raises(ValueError, match="is there 0 times"):
-        experiments.changed([("no such line", "")])
-
-
 REPLACING = ["no warp specialization", "nothing of the three"]
 
 
