@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from cutetut import notebooks, profile
+from cutetut import notebooks, profile, results
 from tests.products import exact, wide
 
 ROUNDED = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-10, torch.float8_e4m3fn: 2.0**-8}  # C, once
@@ -121,7 +124,7 @@ def test_experiments_compute_the_same(experiments: ModuleType, device: str, name
     """What was tried and not kept was right too; K is long enough to go round the ring more than twice."""
     assert list(experiments.EXPERIMENTS) == EXPERIMENTS
     lines, cfg = experiments.EXPERIMENTS[name]
-    kernel = experiments.changed(*lines)
+    kernel = notebooks.changed("13_warp_specialized", lines)
     agrees(kernel, device, (300, 264, 832), torch.bfloat16, **dataclasses.asdict(cfg) | {"sms": 2})
 
 
@@ -131,13 +134,42 @@ def test_tiles_left_over_are_multiplied_in_parts(
 ) -> None:
     """One left-over tile of four for three clusters, and two of six for four: the parts of a tile run at once."""
     lines, cfg = experiments.ODD_WAVES["odd waves, stream-K"]
-    kernel = experiments.changed(*lines)
+    kernel = notebooks.changed("13_warp_specialized", lines)
     agrees(kernel, device, shape, torch.bfloat16, **dataclasses.asdict(cfg) | {"sms": 2 * clusters})
 
 
-def test_a_change_must_hit_one_place(experiments: ModuleType) -> None:
-    with pytest.raises(ValueError, match="must be there once"):
-        experiments.changed(("cute.arch", "nothing"))
+def test_every_rung_computes_the_same(experiments: ModuleType, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rung of the ladder as `benchmark` launches it, at 256 in place of 4096, against float64."""
+
+    def operands(M: int, N: int, K: int, dtype: torch.dtype) -> list[torch.Tensor]:
+        rng = torch.Generator().manual_seed(13)
+        A, B = (torch.randn(rows, K, generator=rng).to(device, dtype) for rows in (M, N))
+        return [A, B, *(torch.full((M, N), torch.nan, dtype=dtype, device=device) for _ in range(2))]
+
+    def agrees(result: torch.Tensor, theirs: torch.Tensor, dtype: torch.dtype, rung: str) -> None:
+        error = np.abs(wide(result) - expected)
+        assert (error <= 2e-3 + 2.0**-8 * np.abs(expected)).all(), (rung, error.max())  # NaN fails
+
+    def compare(ours: Callable[[], None], theirs: Callable[[], None], **labels: Any) -> list[dict[str, Any]]:
+        return [labels]
+
+    expected = exact(*operands(256, 256, 256, torch.bfloat16)[:2])
+    monkeypatch.setattr(experiments, "random_operands", operands)
+    monkeypatch.setattr(experiments, "refuse_wrong", agrees)
+    monkeypatch.setattr(experiments.bench, "compare", compare)
+    names = [row["kernel"] for row in experiments.rung_rows(256)]
+    assert [name[:2] for name in names] == ["04", "07", "08", "12", "13"]
+    for rung, name in zip(results.RUNGS[:-1], names, strict=False):
+        assert re.fullmatch(rung.kernel, name), name
+    assert not re.fullmatch(results.RUNGS[-1].kernel, names[-1])  # the headline is the tuner's row, over 2 s
+
+
+def test_a_wrong_result_is_not_timed(experiments: ModuleType) -> None:
+    right = torch.ones(8, 8)
+    experiments.refuse_wrong(right * 1.004, right, torch.bfloat16, "rounded")
+    for wrong in (right * 1.006, right.clone().fill_diagonal_(torch.nan), right.roll(1) - 2):
+        with pytest.raises(AssertionError, match="off: relative error"):
+            experiments.refuse_wrong(wrong, right, torch.bfloat16, "off")
 
 
 @pytest.mark.emulator
