@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,16 @@ import anywidget
 from cutetut.plots import Picture
 
 HERE = Path(__file__).parent
+COMMENT = re.compile(r"^\s*(//[^\n]*|/\*.*?\*/)$", re.MULTILINE | re.DOTALL)
 
 
 def source(*names: str) -> str:
-    """Return files of this folder, one after the other: one module or one style sheet, no bundler."""
-    return "\n".join((HERE / name).read_text(encoding="utf-8") for name in names)
+    """Return files of this folder, one after the other: one module or one style sheet, no bundler.
+
+    Without indentation and comments, which stand on lines of their own: every widget in a notebook carries it all.
+    """
+    text = "\n".join((HERE / name).read_text(encoding="utf-8") for name in names)
+    return "\n".join(line.strip() for line in COMMENT.sub("", text).splitlines() if line.strip())
 
 
 class Picker(anywidget.AnyWidget):
