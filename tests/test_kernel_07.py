@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from cutetut import bench, notebooks, profile
+from tests.exercises import refused
 from tests.products import assert_product, exact, normal
 
 CHAPTER = "07_mma_sync"
@@ -204,6 +205,89 @@ def test_the_ceiling_does_the_operations_it_is_timed_for(device: str) -> None:
     module.cute.compile(module.ceiling, *arguments, 2, 5)(*arguments)
     expected = 5 * exact(A, B)[..., None] + np.arange(16)
     assert np.abs(C.cpu().double().numpy() - expected).max() < 1e-3
+
+
+# Exercises ----------------------------------------------------------------------------------------------------
+
+
+def cell(name: str) -> str:
+    return str(next(c.source for c in notebooks.read(CHAPTER).cells if c.id == name))
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The exercises' checks with what they use, run from a file: CuTe DSL reads the source of kernels from one."""
+    before = ("claims", "probe", "classes", "compare", "named", "permutation", "fetch", "conflicts")
+    random_problem = cell("check").split("HALF_ULP")[0]
+    source = "\n\n".join([*map(cell, before), random_problem, *map(cell, ("ex1", "ex2", "ex3", "ex4"))])
+    file = tmp_path_factory.mktemp("cells") / "cells.py"
+    file.write_text(source)
+    space = dict(vars(notebooks.load(CHAPTER)))
+    exec(compile(source, str(file), "exec"), space)
+    return space
+
+
+CHECKS = {1: "check_slot", 2: "check_pitch", 3: "check_renamed", 4: "check_m_major"}
+WRONG = {  # a part of what the check has to say
+    1: {
+        "14, 2": "A[11][4]",
+        "3, 2": "is A[",
+        "15, 3": "A[11][7]",
+        "15, 6": "is A[",
+        "15.5, 2": "lanes go from",
+        "None, -1": "lanes go from",
+    },
+    2: {
+        "64": "32 wavefronts",
+        "80": "8 wavefronts",
+        "96": "16 wavefronts",
+        "65": "not a multiple of 16",
+        "136": "twice the room",
+        "56": "overlap",
+        "72.5": "whole number",
+        "None": "whole number",
+    },
+    3: {
+        "((16,), (1,))": "[0, 1, 8, 9]",
+        "((2, 4, 2), (8, 2, 1))": "a lane has k",
+        "((2, 4, 2), (2, 4, 1))": "[0, 2, 1, 3]",
+        "((2, 4, 2), (1, 1, 1))": "",
+        "((16,), (0,))": "",
+        "((4, 4), (1, 8))": "",
+        "((2, 4, 2, 2), (1, 4, 2, 16))": "",
+        "None": "",
+    },
+    4: {
+        "lambda: ldmatrix(4, False)": "cannot compile",
+        "lambda: ldmatrix(2, True)": "with 16 loads",
+        "lambda: ldmatrix(1, True)": "with 32 loads",
+        "lambda: cute.nvgpu.CopyUniversalOp()": "",
+        "lambda: None": "cannot compile",
+    },
+}
+RIGHT = {
+    1: ["15, 2", "15.0, np.int64(2)"],
+    2: ["72", "88", "120", "72.0"],
+    3: ["((2, 4, 2), (1, 4, 2))", "(((2, 2, 2), 2), ((1, 8, 4), 2))", "((2, (2, 2), (2, 1)), (1, (4, 8), (2, 0)))"],
+    4: ["lambda: ldmatrix(4, True)", "lambda: warp.LdMatrix8x8x16bOp(transpose=True, num_matrices=4)"],
+}
+
+
+@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in WRONG for answer in WRONG[number]])
+def test_wrong_answers_are_told_why(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
+) -> None:
+    said = refused("", f"{CHECKS[number]}({answer})", names, capsys)
+    assert WRONG[number][answer] in said, said
+
+
+@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in RIGHT for answer in RIGHT[number]])
+def test_right_answers_of_any_form_are_accepted(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
+) -> None:
+    capsys.readouterr()
+    exec(f"{CHECKS[number]}({answer})", names)
+    assert capsys.readouterr().out == "right\n"
 
 
 # The chapter as a whole ---------------------------------------------------------------------------------------
