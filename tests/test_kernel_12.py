@@ -45,6 +45,7 @@ def matrix(rng: np.random.Generator, rows: int, columns: int, device: str, dtype
         ((33, 264), 2, 3),
         ((100, 1000), 3, 1),
         ((70, 512), 12, 2),
+        ((480, 264), 14, 1),
         ((128, 256), 8, 9),
     ],
 )
@@ -84,7 +85,7 @@ def test_copy_refuses_what_it_does_not_support(
 
 def test_copy_refuses_stages_that_do_not_fit(chapter: ModuleType, device: str) -> None:
     X = torch.zeros(8, 8, dtype=BF16, device=device)
-    for stages in (0, 13):
+    for stages in (0, 15):
         with pytest.raises(ValueError, match=f"stages={stages}"):
             chapter.tma_copy(X, stages=stages)
 
@@ -307,17 +308,34 @@ WRONG = {  # a part of what the check has to say
         "lambda kt, stages: (kt % stages, 0, kt // stages & 1 ^ 1)": "does not tell whether it is loaded",
         "lambda kt, stages: (kt % stages, kt // stages & 1, kt // stages & 1)": "the producer waits although",
         "lambda kt, stages: (kt % stages, kt // stages & 1, 1)": "the producer",
+        "lambda kt, stages: (kt % stages, kt // stages, kt // stages + 1)": "the producer waits although",
         "lambda kt, stages: None": "return three numbers",
+        "lambda kt, stages: divmod(kt, stages)[::-1]": "return three numbers",
     },
     2: {
         "lambda bM, bN, bK, bits: 232448 // ((bM + bN) * bK * bits // 8)": "one more",
+        "lambda bM, bN, bK, bits: (232448 - 1024 * bits) // ((bM + bN) * bK * bits // 8)": "leave",  # no barriers
+        "lambda bM, bN, bK, bits: (232448 - 1024 * bits) // ((bM + bN) * bK * bits // 8 + 8)": "leave",  # one
+        "lambda bM, bN, bK, bits: (232448 - 16384) // ((bM + bN) * bK * bits // 8 + 16)": "leave",  # slabs of 16 bits
         "lambda bM, bN, bK, bits: 500": "leave",
         "lambda bM, bN, bK, bits: 4.5": "whole number",
         "lambda bM, bN, bK, bits: -1": "whole number",
+        "lambda bM, bN, bK, bits: float('inf')": "whole number",
+        "lambda bM, bN, bK, bits: None": "whole number",
     },
-    3: {"8": "not yet", "128": "not yet", "257": "not yet", "0": "not yet", "'many'": "a number"},
-    4: {"1": "not 1 times", "16": "not 16 times", "'all'": "not all times"},
+    3: {"8": "not yet", "128": "not yet", "257": "not yet", "0": "not yet", "255.5": "a number", "'many'": "a number"},
+    4: {"1": "not 1 times", "16": "not 16 times", "'all'": "not all times", "None": "not None times"},
 }
+UNUSUAL = [  # right answers in another form
+    (1, "lambda kt, stages: [kt % stages, kt // stages % 2, 1 - kt // stages % 2]"),
+    (1, "lambda kt, stages: np.array([kt % stages, kt // stages & 1, ~(kt // stages) & 1])"),
+    (1, "lambda kt, stages: (kt % stages, kt % (2 * stages) >= stages, kt % (2 * stages) < stages)"),
+    (2, "lambda bM, bN, bK, bits: (232448 - 1024 * bits) // ((bM + bN) * bK * bits / 8 + 16)"),
+    (2, "lambda bM, bN, bK, bits: np.int64((232448 - 1024 * bits) // ((bM + bN) * bK * bits // 8 + 16))"),
+    (3, "256.0"),
+    (3, "np.int64(256)"),
+    (4, "32.0"),
+]
 CHECKS = {1: "check_ring", 2: "check_most_stages", 3: "check_arrivals", 4: "check_stores"}
 
 
@@ -328,6 +346,17 @@ def test_wrong_answers_are_told_why(
 ) -> None:
     said = refused(cell(f"exercise-{number}-check"), f"{CHECKS[number]}({answer})", names, capsys)
     assert WRONG[number][answer] in said, said
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(("number", "answer"), UNUSUAL)
+def test_right_answers_are_accepted_in_any_form(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
+) -> None:
+    exec(cell(f"exercise-{number}-check"), names)
+    capsys.readouterr()
+    exec(f"{CHECKS[number]}({answer})", names)
+    assert capsys.readouterr().out == "right\n"
 
 
 def test_kernel_bodies_stay_short() -> None:
