@@ -13,14 +13,16 @@ import pytest
 import torch
 
 from cutetut import notebooks, profile, results
+from tests.exercises import refused
 from tests.products import exact, wide
 
+NAME = "13_warp_specialized"
 ROUNDED = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-10, torch.float8_e4m3fn: 2.0**-8}  # C, once
 
 
 @pytest.fixture(scope="module")
 def chapter() -> ModuleType:
-    return notebooks.load("13_warp_specialized")
+    return notebooks.load(NAME)
 
 
 def agrees(chapter: ModuleType, device: str, shape: tuple[int, int, int], dtype: torch.dtype, **change: object) -> None:
@@ -107,7 +109,7 @@ def test_without_a_trace_no_clock_is_read(chapter: ModuleType, device: str) -> N
 
 @pytest.fixture(scope="module")
 def experiments() -> ModuleType:
-    return notebooks.load("13_warp_specialized", ("imports", "kernel", "bench"))
+    return notebooks.load(NAME, ("imports", "kernel", "bench"))
 
 
 EXPERIMENTS = [
@@ -124,7 +126,7 @@ def test_experiments_compute_the_same(experiments: ModuleType, device: str, name
     """What was tried and not kept was right too; K is long enough to go round the ring more than twice."""
     assert list(experiments.EXPERIMENTS) == EXPERIMENTS
     lines, cfg = experiments.EXPERIMENTS[name]
-    kernel = notebooks.changed("13_warp_specialized", lines)
+    kernel = notebooks.changed(NAME, lines)
     agrees(kernel, device, (300, 264, 832), torch.bfloat16, **dataclasses.asdict(cfg) | {"sms": 2})
 
 
@@ -134,7 +136,7 @@ def test_tiles_left_over_are_multiplied_in_parts(
 ) -> None:
     """One left-over tile of four for three clusters, and two of six for four: the parts of a tile run at once."""
     lines, cfg = experiments.ODD_WAVES["odd waves, stream-K"]
-    kernel = notebooks.changed("13_warp_specialized", lines)
+    kernel = notebooks.changed(NAME, lines)
     agrees(kernel, device, shape, torch.bfloat16, **dataclasses.asdict(cfg) | {"sms": 2 * clusters})
 
 
@@ -181,3 +183,58 @@ def test_c_is_stored_once(chapter: ModuleType) -> None:
     counts = profile.count(chapter.gemm_launch, A, B, C, order, trace, 1, chapter.Config())
     stores = counts.traffic["global", "tma store"]
     assert (stores.asked, stores.requests) == (C.nbytes, 256 * 256 // (64 * 64))
+
+
+# Exercises ----------------------------------------------------------------------------------------------------
+
+SNAKE = "for top in (0, 8) for n in (range(c) if top == 0 else range(c)[::-1]) for m in range(top, top + 8)"
+WRONG = {  # a part of what the check has to say
+    "check_budget(16, 160)": "a multiple of 8 from 24",
+    "check_budget(32.0, 160)": "as an integer, and not 32.0",
+    "check_budget(None, None)": "and not None",
+    "check_budget(64, 152)": "66560 registers",
+    "check_budget(40, 144)": "too few",
+    "check_stages(lambda bM, bN, c, b: (230400 - 8192 * c * b) / (128 * (bM + bN)))": "no whole number",
+    "check_stages(lambda bM, bN, c, b: None)": "None is no whole number",
+    "check_stages(lambda bM, bN, c, b: 230400 // (128 * (bM + bN)))": "do not fit",
+    "check_stages(lambda bM, bN, c, b: (230400 - 8192 * b) // (128 * (bM + bN)))": "do not fit",
+    "check_stages(lambda bM, bN, c, b: {256: 4, 128: 6 if bM == 128 else 4, 64: 8}.get(bN, 5))": "one more does too",
+    "check_order(lambda r, c: None)": "pairs",
+    "check_order(lambda r, c: [m + 65536 * n for m, n in tile_order(r, c, 'group 8')])": "pairs",
+    "check_order(lambda r, c: [(0, 0)] * (r * c))": "of which 1535 are missing",
+    "check_order(lambda r, c: tile_order(r, c, 'group 8') + [(0, 0)])": "1537 entries",
+    f"check_order(lambda r, c: [(n, m) {SNAKE}])": "of which 1280 are missing",
+    "check_order(lambda r, c: tile_order(r, c, 'hilbert'))": "468 strips",
+}
+UNUSUAL = [
+    "check_budget(np.int64(56), 152)",
+    "check_stages(lambda bM, bN, c, b: np.floor((1800 - 64 * c * b) / (bM + bN)))",
+    "check_stages(lambda bM, bN, c, b: next(s for s in range(99) if 1800 < 64 * c * b + (s + 1) * (bM + bN)))",
+    f"check_order(lambda r, c: ([m, n] {SNAKE}))",
+    f"check_order(lambda r, c: np.array([(m, n) {SNAKE}]))",
+    f"check_order(lambda r, c: torch.tensor([(r - 1 - m, n) {SNAKE}]))",
+]
+
+
+def checks(name: str) -> str:
+    """The source of the cell with this exercise's check, named as its function is."""
+    number = ["check_budget", "check_stages", "check_order"].index(name) + 1
+    return next(cell.source for cell in notebooks.read(NAME).cells if cell.id == f"ex{number}-check")
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("call", WRONG)
+def test_wrong_answers_are_told_why(chapter: ModuleType, capsys: pytest.CaptureFixture[str], call: str) -> None:
+    said = refused(checks(call.partition("(")[0]), call, vars(chapter).copy(), capsys)
+    assert WRONG[call] in said, said
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("call", UNUSUAL)
+def test_right_answers_are_accepted_in_any_form(
+    chapter: ModuleType, capsys: pytest.CaptureFixture[str], call: str
+) -> None:
+    names = vars(chapter).copy()
+    exec(checks(call.partition("(")[0]), names)
+    exec(call, names)
+    assert capsys.readouterr().out.startswith("right")
