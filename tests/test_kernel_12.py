@@ -389,6 +389,17 @@ def test_the_rungs_before_compute_the_same_product(rng: np.random.Generator, dev
         C.zero_()
 
 
+def test_rounds_and_lines_are_those_of_the_addresses(chapter: ModuleType) -> None:
+    space = dict(vars(chapter)) | {"ctas_per_sm": lambda bN, stages: 2}
+    exec(cell("ragged-speed").split("\n\n\npipelines")[0], space)
+    for K in (64, 72, 4056, 4096):
+        starts = [row * K * 2 + box * 128 for row in range(64) for box in range(3)]
+        lines = [len({address // 128 for address in range(start, start + 128)}) for start in starts]
+        assert space["lines_per_row"](K) == np.mean(lines)
+    assert [space["rounds"](128 * m, 256 * n, 256, 4) for m, n in ((1, 1), (11, 24), (5, 53))] == [1, 1, 2]
+    assert space["rounds"](128 * 264 - 127, 1, 64, 1) == 1
+
+
 def test_the_timeline_of_a_traced_launch_can_be_drawn(
     chapter: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
