@@ -272,7 +272,7 @@ def lines(
     sizes: Sequence[int], series: Mapping[str, Sequence[float]], *, xlabel: str, ylabel: str, title: str = ""
 ) -> Picture:
     """Draw one line per name over problem sizes; lines differ in marker and dash as well as in colour."""
-    figure = blank_figure(6.4, 3.4)
+    figure = blank_figure(6.4, 3.8)
     axes = figure.add_subplot()
     for index, (name, values) in enumerate(series.items()):
         marker, dash, color = LINES[index % len(LINES)]
@@ -281,7 +281,7 @@ def lines(
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(sizes), [str(s) for s in sizes])
     axes.grid(axis="y", color=LINE, linewidth=0.6)
-    axes.legend(frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)  # beside the lines it would cover some
     points = {n: ", ".join(f"{s}: {v:.3g}" for s, v in zip(sizes, vs, strict=True)) for n, vs in series.items()}
     return Picture(figure, "\n".join(f"{name}: {listed}" for name, listed in points.items()))
 

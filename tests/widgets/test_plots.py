@@ -60,6 +60,15 @@ def test_pictures_say_what_they_show() -> None:
     assert repr(plots.lines([1, 2], {"ours": [3.0, 4.0]}, xlabel="n", ylabel="s")) == "ours: 1: 3, 2: 4"
 
 
+def test_the_names_of_lines_cover_no_line() -> None:
+    series = {f"{stage} stages, a long name": [0.9, 0.5, 0.1 * stage] for stage in range(4)}
+    figure = plots.lines([1024, 2048, 4096], series, xlabel="M = N = K", ylabel="speed").figure
+    figure.canvas.draw()
+    (legend,), (axes,) = figure.legends, figure.axes
+    assert axes.get_legend() is None and not legend.get_window_extent().overlaps(axes.get_window_extent())
+    assert figure.bbox.contains(*legend.get_window_extent().max)
+
+
 def test_pictures_are_small_pngs_and_keep_the_accent() -> None:
     owners = {name: table.owner for name, table in maps.scalar_gemm_maps().items()}
     first = owners["(16,4):(4,1)"]
