@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -89,6 +91,8 @@ def test_integers_are_exact_and_only_c_is_written(chapter: ModuleType, rng: np.r
         ((128, 128, 32), (), "K of 64"),
         ((128, 128, 64), ("SW256",), "must be one of INTER, SW32, SW64, SW128"),
         ((128, 128, 64), ("SW128", 48), "MMA atom: a 128x64 tile of B"),
+        ((128, 128, 64), ("SW128", 0), "atom_n is 0: the N of a WGMMA is a multiple of 8"),
+        ((128, 128, 64), ("SW128", 264), "multiple of 8 from 8 to 256"),
     ],
 )
 def test_what_it_refuses(
@@ -112,6 +116,34 @@ def test_it_refuses_other_types_and_a_from_registers_that_is_mn_major(
         multiply(chapter, A, B.bfloat16())
     with pytest.raises(TypeError, match="C is"):
         multiply(chapter, A, B, torch.float64)
+
+
+def test_it_refuses_tensors_that_the_copies_cannot_take(
+    chapter: ModuleType, rng: np.random.Generator, device: str
+) -> None:
+    A = operand(rng, 128, 64, "K", torch.float16, device)
+    C = torch.zeros(128, 128, device=device)
+    fine = [chapter.from_dlpack(t, assumed_align=16) for t in (A, A, C)]
+    batched = chapter.from_dlpack(A[None], assumed_align=16)
+    dynamic = chapter.from_dlpack(A, assumed_align=16).mark_layout_dynamic()
+    for wrong, says in (
+        (batched, "two dimensions"),
+        (dynamic, "known at compile time"),
+        (chapter.from_dlpack(A), "A is copied by 16 bytes at a time"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            chapter.cute.compile(chapter.wgmma_gemm, wrong, *fine[1:])
+
+
+@pytest.mark.parametrize("shapes", [((128, 64), (64, 64)), ((64, 32), (64, 32)), ((64, 64), (128, 64))])
+def test_the_single_tile_refuses_other_shapes(device: str, shapes: tuple[tuple[int, int], tuple[int, int]]) -> None:
+    """D has room for n = 64."""
+    module = notebooks.load(CHAPTER, bench.BENCH_TAGS)
+    A, B = (torch.zeros(*shape, dtype=torch.float16, device=device) for shape in shapes)
+    tensors = [module.from_dlpack(t, assumed_align=16) for t in (A, B, torch.zeros(128, 32, device=device))]
+    for function, constants in ((module.one, ()), (module.alone, (module.K_MAJOR, "SW128", 1, 1))):
+        with pytest.raises(ValueError, match=r"must be \(64, 64\), \(n, 64\)"):
+            module.cute.compile(function, *tensors, *constants)
 
 
 def test_the_two_constraints_are_independent(chapter: ModuleType) -> None:
@@ -313,3 +345,58 @@ def test_the_h200_was_right_with_nothing_left_out(probes: dict[str, Any]) -> Non
     found = {outcome["mistake"]: outcome for outcome in probes["omissions"]}
     assert found.keys() == {"", *FAULTS}
     assert found[""] == {"mistake": "", "right": mistakes.LAUNCHES, "wrong": 0, "ended": "ends"}
+
+
+# Exercises ----------------------------------------------------------------------------------------------------
+
+USED = ("picker", "major-table", "legal-kernel", "atoms", "swizzle", "place", "constraints-table", "raw-kernel", "map")
+CHECKS = [f"exercise-{number}-check" for number in range(1, 5)]
+
+
+@pytest.fixture(scope="module")
+def checks(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The checks, with the chapter's kernels and the cells that they use."""
+    source = {cell.id: cell.source for cell in notebooks.read(CHAPTER).cells}
+    text = "\n\n\n".join([notebooks.tagged_source(CHAPTER), *(source[name] for name in (*USED, *CHECKS))])
+    file = tmp_path_factory.mktemp("exercises") / "checks_08.py"
+    file.write_text(text)
+    spec = importlib.util.spec_from_file_location("checks_08", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["checks_08"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+ANSWERS: list[tuple[str, tuple[Any, ...], str]] = [
+    ("check_owner", (np.int64(78), 11), "right"),
+    ("check_owner", (11, 78), "not yet: threads go from 0 to 127"),
+    ("check_owner", (46, 11), "not yet: value 11 of thread 46 is (27, 21)"),
+    ("check_owner", (78, 9), "not yet: value 9 of thread 78 is (35, 21)"),
+    ("check_byte", (np.int64(326),), "right"),
+    ("check_byte", (358,), "not yet: that is element (5, 3), and the swizzle is missing"),
+    ("check_byte", (327,), "not yet: no element begins there"),
+    ("check_byte", (342,), "not yet: that is element"),
+    ("check_offsets", (np.int64(512), np.int64(2048)), "right"),
+    ("check_offsets", (2048, 512), "not yet: A[0, 8] lies at byte 2048 and is read from byte 512"),
+    ("check_offsets", (1024, 2048), "not yet: A[32, 0] lies at byte 512"),
+    ("check_offsets", (16368, 16368), "not yet: A[0, 8]"),
+    ("check_offsets", (520, 2048), "not yet: both are whole multiples of 16"),
+    ("check_tile", (64, 72, "SW128"), "right"),
+    ("check_tile", (72, 64, "INTER"), "right"),
+    ("check_tile", (np.int64(96), 64, "SW64"), "right"),
+    ("check_tile", (32, 64, "SW32"), "not yet: two whole numbers, at least 4096 elements"),
+    ("check_tile", (96, 64, "SW128"), "not yet: the layout atom does not fit"),
+    ("check_tile", (-96, -64, "SW64"), "not yet: two whole numbers"),
+    ("check_tile", (64, 64, "SW64"), "not yet: both constraints hold"),
+]
+
+
+@pytest.mark.parametrize(("check", "answer", "says"), ANSWERS)
+def test_unusual_right_answers_are_accepted_and_wrong_ones_told_why(
+    checks: ModuleType, capsys: pytest.CaptureFixture[str], check: str, answer: tuple[Any, ...], says: str
+) -> None:
+    capsys.readouterr()
+    getattr(checks, check)(*answer)
+    said = capsys.readouterr().out
+    assert said.startswith(says) and said.count("\n") == 1, said
