@@ -123,6 +123,7 @@ WRONG = {  # a part of what the check has to say
     1: {
         "lambda t, v: None": "return two numbers",
         "lambda t, v: (t // 4, v)": "register",
+        "lambda t, v: t // 32 * 16 + t % 32 // 4": "return two numbers",
         "lambda t, v: (t // 32 * 16 + t % 32 // 4 + v % 2 * 8, v // 4 * 8 + t % 4 * 2 + v // 2 % 2)": "register 1",
         "lambda t, v: (t // 32 * 16 + t % 32 // 4 + v // 2 % 2 * 8, v // 4 * 8 + t % 4 + v % 2)": "thread 1 ",
         "lambda t, v: (t // 32 * 16 + t % 32 // 4 + v // 2 % 2 * 8, t % 4 * 2 + v % 2)": "register 4 of thread 0",
@@ -131,6 +132,9 @@ WRONG = {  # a part of what the check has to say
         "lambda top, total, s, slack: None": "return three numbers",
         "lambda top, total, s, slack: (s.max(), total + (2.0 ** (s - s.max())).sum(), 1.0)": "times what it should be",
         "lambda top, total, s, slack: (max(top, s.max() - slack), 0.0, 1.0)": "the sum is 0 times",
+        "lambda top, total, s, slack: "
+        "(lambda m: (m, total * 2.0 ** (top - m) + (2.0 ** (s - m)).sum(), 2.0 ** (top - m)))"
+        "(s.max() if s.max() - top >= slack else top)": "lies 3 above the unit, and slack is 3",
         "lambda top, total, s, slack: "
         "(lambda m: (m, total * 2.0 ** (top - m) + (2.0 ** (s - m)).sum(), 2.0 ** (top - m)))"
         "(s.max() - slack if s.max() - top > slack else top)": "it becomes",
@@ -142,12 +146,20 @@ WRONG = {  # a part of what the check has to say
         '"(i // 4 * 8 + i % 2 < seen) & (i // 4 * 8 + i % 2 >= seen - WINDOW - 1)"': "rows are wrong",
         '"(i // 4 * 8 + i % 2 < seen) & (i // 4 * 8 + i % 2 > seen - WINDOW)"': "rows are wrong",
         '"(i < seen) & (i >= seen - WINDOW)"': "rows are wrong",
+        '"(i // 4 * 8 + i % 2 < seen) & (i // 4 * 8 + i % 2 >= seen - 100)"': "with WINDOW = 33",
     },
     4: {
         "lambda S, bM, bN: S * S // 2 // bM // bN": "blocks, not",
         "lambda S, bM, bN: (S // bM) * (S // bM + 1) // 2": "blocks, not",
         "lambda S, bM, bN: sum(-(-(m + 1) * bM // bN) for m in range(-(-S // bM)))": "blocks, not",
     },
+}
+UNUSUAL = {  # right all the same
+    1: "lambda t, v: [16 * (t >> 5) + (t % 32 >> 2) + 8 * (v >> 1 & 1), 8 * (v >> 2) + 2 * (t & 3) + (v & 1)]",
+    2: "lambda top, total, s, slack: np.array((lambda m, f: (m, total * f + sum(2.0 ** (x - m) for x in s), f))"
+    "(*((s.max(), 2.0 ** (top - s.max())) if s.max() - top > slack else (top, 1.0))))",
+    3: '"seen - WINDOW <= i // 4 * 8 + i % 2 < seen"',
+    4: "lambda S, bM, bN: sum(b < min(a + bM, S) for a in range(0, S, bM) for b in range(0, S, bN))",
 }
 CHECKS = {1: "check_where", 2: "check_update", 3: "check_window", 4: "check_blocks"}
 
@@ -159,6 +171,16 @@ def test_wrong_answers_are_told_why(
 ) -> None:
     said = refused(cell(f"exercise-{number}-check"), f"{CHECKS[number]}({answer})", names, capsys)
     assert WRONG[number][answer] in said, said
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("number", UNUSUAL)
+def test_unusual_answers_are_right(names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int) -> None:
+    exec(cell(f"exercise-{number}-check"), names)
+    capsys.readouterr()
+    exec(f"{CHECKS[number]}({UNUSUAL[number]})", names)
+    said = capsys.readouterr().out
+    assert said.splitlines()[-1] == "right", said
 
 
 @pytest.mark.emulator

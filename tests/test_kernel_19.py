@@ -192,6 +192,17 @@ def test_nan_and_infinities_are_pytorchs(
     torch.testing.assert_close(out.float(), wanted, atol=8e-3, rtol=2**-7, equal_nan=True)
 
 
+def test_nan_of_a_key_reaches_the_rows_that_see_it(chapter: ModuleType, device: str) -> None:
+    """PyTorch's plain implementation adds -inf to it, and spreads it to all rows: what the chapter says of both."""
+    Q, K, V = operands(device, 1, 1, 1, 300, 300, 64, torch.bfloat16)
+    K[0, 0, 250] = math.nan
+    with sdpa_kernel(SDPBackend.MATH):
+        theirs = scaled_dot_product_attention(Q.float(), K.float(), V.float(), is_causal=True)
+    ours, _ = chapter.attention(Q, K, V, causal=True)
+    assert theirs.isnan().any(3).all()
+    assert ours.isnan().any(3)[0, 0].tolist() == [query >= 250 for query in range(300)]
+
+
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("rows, heads, batches, at_once", [(1, 1, 1, 1), (5, 3, 2, 4), (7, 2, 3, 1), (2, 4, 1, 100)])
 def test_an_order_takes_every_tile_once(
