@@ -350,7 +350,7 @@ def test_the_h200_was_right_with_nothing_left_out(probes: dict[str, Any]) -> Non
 # Exercises ----------------------------------------------------------------------------------------------------
 
 USED = ("picker", "major-table", "legal-kernel", "atoms", "swizzle", "place", "constraints-table", "raw-kernel", "map")
-CHECKS = [f"exercise-{number}-check" for number in range(1, 5)]
+CHECKS = [f"exercise-{number}-check" for number in range(1, 6)]
 
 
 @pytest.fixture(scope="module")
@@ -389,13 +389,33 @@ ANSWERS: list[tuple[str, tuple[Any, ...], str]] = [
     ("check_tile", (96, 64, "SW128"), "not yet: the layout atom does not fit"),
     ("check_tile", (-96, -64, "SW64"), "not yet: two whole numbers"),
     ("check_tile", (64, 64, "SW64"), "not yet: both constraints hold"),
+    ("check_waits", (np.int64(1), np.int64(0)), "right"),
+    ("check_waits", (0, 0), "not yet: no fault, but neither is there one with (1, 0)"),
+    ("check_waits", (1, 1), "not yet: InFlight: register"),
+    ("check_waits", (2, 0), "not yet: InFlight: register"),
+    ("check_waits", (-1, 0), "not yet: each N is a whole number"),
 ]
+
+
+def test_the_two_halves_of_exercise_5_add_up_to_the_product(checks: ModuleType, rng: np.random.Generator) -> None:
+    """What its solution declares right is right: otherwise the emulator's silence would prove nothing."""
+    A, B = (operand(rng, 64, 64, "K", torch.float16, "cpu") for _ in range(2))
+    D = torch.full((2, 128, 32), torch.nan)
+    assert mistakes.faultless(mistakes.report(checks.two, A, B, D, (1, 0)))
+    place = layouts.partition(lambda: checks.make_mma(checks.F16, checks.K_MAJOR, checks.K_MAJOR), (64, 64)).place
+    assert np.abs(D.sum(0).numpy() - exact(A, B)[place[..., 0], place[..., 1]]).max() < 1e-4
 
 
 @pytest.mark.parametrize(("check", "answer", "says"), ANSWERS)
 def test_unusual_right_answers_are_accepted_and_wrong_ones_told_why(
-    checks: ModuleType, capsys: pytest.CaptureFixture[str], check: str, answer: tuple[Any, ...], says: str
+    checks: ModuleType,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    check: str,
+    answer: tuple[Any, ...],
+    says: str,
 ) -> None:
+    monkeypatch.setenv("CUTETUT_ASYNC", "late")  # early, a wait that is too short may do no harm
     capsys.readouterr()
     getattr(checks, check)(*answer)
     said = capsys.readouterr().out
