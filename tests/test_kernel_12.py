@@ -280,6 +280,25 @@ def test_an_attempt_with_a_mistake_is_wrong() -> None:
     assert not right()
 
 
+@pytest.mark.parametrize(
+    ("name", "opcode", "fewer"),
+    [
+        ("no wait for the WGMMAs", "WARPGROUP.DEPBAR", 1),
+        ("no proxy fence", "FENCE.VIEW.ASYNC", 2),
+        ("copy: no wait for the store", "DEPBAR", 1),
+    ],
+)
+def test_what_passes_on_a_gpu_is_missing_from_the_machine_code(device: str, name: str, opcode: str, fewer: int) -> None:
+    """The assembler puts nothing back, as it does for some omissions of chapter 08."""
+    module = notebooks.load(NAME, bench.BENCH_TAGS)
+    counts = []
+    for replacements in ([], module.MISTAKES[name]):
+        launch, arguments, _, _ = module.problem(notebooks.changed(NAME, replacements), name, 128, 128, device)
+        tensors = [module.as_cute(a) if isinstance(a, torch.Tensor) else a for a in arguments]
+        counts.append(module.inspect(module.cute.compile(launch, *tensors)).count(opcode))
+    assert counts[0] - counts[1] == fewer
+
+
 @pytest.mark.gpu
 def test_a_mistake_on_the_gpu_is_told_from_what_is_right() -> None:
     assert mistakes.on_gpu(NAME, ["swizzles differ"]) == [
