@@ -292,7 +292,8 @@ def test_what_passes_on_a_gpu_is_missing_from_the_machine_code(device: str, name
     """The assembler puts nothing back, as it does for some omissions of chapter 08."""
     module = notebooks.load(NAME, bench.BENCH_TAGS)
     counts = []
-    for replacements in ([], module.MISTAKES[name]):
+    for mistake in ([], [name]):
+        replacements = [pair for each in mistake for pair in module.MISTAKES[each]]
         launch, arguments, _, _ = module.problem(notebooks.changed(NAME, replacements), name, 128, 128, device)
         tensors = [module.as_cute(a) if isinstance(a, torch.Tensor) else a for a in arguments]
         counts.append(module.inspect(module.cute.compile(launch, *tensors)).count(opcode))
