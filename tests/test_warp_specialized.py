@@ -185,6 +185,23 @@ def test_c_is_stored_once(chapter: ModuleType) -> None:
     assert (stores.asked, stores.requests) == (C.nbytes, 256 * 256 // (64 * 64))
 
 
+def cell(name: str) -> str:
+    """The source of a cell of the chapter."""
+    return next(str(cell.source) for cell in notebooks.read(NAME).cells if cell.id == name)
+
+
+def test_clocks_that_two_warps_noted_make_a_timeline(chapter: ModuleType) -> None:
+    """A consumer's warps share an entry: what it holds of one may be later than the next event of another."""
+    names = vars(chapter).copy()
+    exec(cell("timeline-figure").partition("recording = ")[0], names)
+    late = [[[10, 20, 30, -1]], [[50, 40, 60, -1], [70, 75, 90, 95]], [[50, 40, 45, -1], [-1, -1, -1, -1]]]
+    found = names["spans"](late)
+    assert names["Timeline"]({"one": found}, kinds=["waits", "loads", "multiplies", "stores"])
+    assert [(one.start, one.end) for one in found] == [
+        (10, 20), (20, 30), (50, 50), (50, 60), (70, 75), (75, 95), (50, 50), (50, 50)
+    ]  # fmt: skip
+
+
 # Exercises ----------------------------------------------------------------------------------------------------
 
 SNAKE = "for top in (0, 8) for n in (range(c) if top == 0 else range(c)[::-1]) for m in range(top, top + 8)"
@@ -216,16 +233,15 @@ UNUSUAL = [
 ]
 
 
-def checks(name: str) -> str:
-    """The source of the cell with this exercise's check, named as its function is."""
-    number = ["check_budget", "check_stages", "check_order"].index(name) + 1
-    return next(cell.source for cell in notebooks.read(NAME).cells if cell.id == f"ex{number}-check")
+def checks(call: str) -> str:
+    """The source of the cell with the check that is called."""
+    return cell(f"ex{['check_budget', 'check_stages', 'check_order'].index(call.partition('(')[0]) + 1}-check")
 
 
 @pytest.mark.emulator
 @pytest.mark.parametrize("call", WRONG)
 def test_wrong_answers_are_told_why(chapter: ModuleType, capsys: pytest.CaptureFixture[str], call: str) -> None:
-    said = refused(checks(call.partition("(")[0]), call, vars(chapter).copy(), capsys)
+    said = refused(checks(call), call, vars(chapter).copy(), capsys)
     assert WRONG[call] in said, said
 
 
@@ -235,6 +251,6 @@ def test_right_answers_are_accepted_in_any_form(
     chapter: ModuleType, capsys: pytest.CaptureFixture[str], call: str
 ) -> None:
     names = vars(chapter).copy()
-    exec(checks(call.partition("(")[0]), names)
+    exec(checks(call), names)
     exec(call, names)
     assert capsys.readouterr().out.startswith("right")
