@@ -210,9 +210,16 @@ def run(name: str) -> Path:
         raise BenchError(f"{stem}: the cell tagged `bench` must define `def benchmark()`, which returns rows")
     rows = validated(module.benchmark(), stem)
     content = {"notebook": stem, "provenance": facts, "code_hash": _hash(source), "rows": rows}
-    notebooks.replace_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    notebooks.replace_text(path, _written(content))
     print(table(rows))
     return path
+
+
+def _written(content: Mapping[str, Any]) -> str:
+    """As JSON with a line for each row."""
+    head = [json.dumps({key: value}, allow_nan=False)[1:-1] for key, value in content.items() if key != "rows"]
+    rows = ",\n".join(json.dumps(row, allow_nan=False) for row in content["rows"])
+    return "{" + ",\n".join(head) + f',\n"rows": [\n{rows}\n]}}\n'
 
 
 def validated(rows: Any, name: str) -> list[Row]:

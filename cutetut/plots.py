@@ -74,7 +74,7 @@ class Picture:
     def svg(self) -> str:
         """Return the figure as SVG that is the same on every run and states in its metadata what it shows."""
         buffer = io.StringIO()
-        with mpl.rc_context({"svg.hashsalt": "cutetut"}):
+        with mpl.rc_context({"svg.hashsalt": "cutetut", "svg.fonttype": "none"}):  # text as text
             self.figure.savefig(buffer, format="svg", metadata={"Date": None, "Description": self.text})
         return buffer.getvalue()
 
