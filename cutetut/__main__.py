@@ -27,6 +27,9 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--tables", action="store_true", help="measure nothing: write README's table and the ladder from book/data"
     )
+    bench.add_argument(
+        "--add", metavar="ROWS", help="only add rows to one notebook's table: a Python expression with its names"
+    )
     emulate = commands.add_parser("emulate", help="run a CuTe DSL script written for a GPU without one")
     emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
     emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
@@ -70,7 +73,7 @@ def _on_notebooks(options: argparse.Namespace) -> int:
             if name == "emulator":
                 _bench_emulator()
                 continue
-            print(f"wrote {bench.run(name)}")
+            print(f"wrote {bench.add(name, options.add) if options.add else bench.run(name)}")
         return 0
     except (BackendError, NotebookError, NotRecordable, bench.BenchError, bench.NeedsGPU) as error:
         print(f"cutetut {options.command}: {error}", file=sys.stderr)

@@ -215,6 +215,36 @@ def run(name: str) -> Path:
     return path
 
 
+def add(name: str, expression: str) -> Path:
+    """Evaluate an expression with the names of a notebook's bench cells, and add its rows to the recorded table.
+
+    For more of the same without measuring everything again, such as another size or longer windows; the file keeps
+    the expression. Raises what `run` raises, and BenchError if the table was measured with other code or on a machine
+    that differs in more than the date, or if the expression cannot be read.
+    """
+    facts = provenance.collect()
+    _require_gpu("python -m cutetut bench")
+    stem = notebooks.find(name).stem
+    content = read(stem)
+    again = f"measure all: python -m cutetut bench {stem}"
+    if content["code_hash"] != current_hash(stem):
+        raise BenchError(f"{stem} has changed since its table was measured, and rows must be of one kernel; {again}")
+    for key, value in facts.items():
+        if key != "date" and value != content["provenance"].get(key):
+            there = content["provenance"].get(key)
+            raise BenchError(f"{stem}'s table was measured with {key} {there}, this machine has {value}; {again}")
+    try:
+        code = compile(expression, "<rows to add>", "eval")
+    except SyntaxError as error:
+        raise BenchError(f"{expression!r} is no Python expression: {error.msg}") from error
+    rows = validated(eval(code, dict(vars(notebooks.load(stem, BENCH_TAGS)))), stem)
+    content["added"] = [*content.get("added", []), expression]
+    content["rows"] += rows
+    notebooks.replace_text(data_file(stem), _written(content))
+    print(table(rows))
+    return data_file(stem)
+
+
 def _written(content: Mapping[str, Any]) -> str:
     """As JSON with a line for each row."""
     head = [json.dumps({key: value}, allow_nan=False)[1:-1] for key, value in content.items() if key != "rows"]

@@ -176,6 +176,38 @@ def test_recorded_says_when_the_kernels_have_changed(benched, capsys):
     assert "belong to an earlier version" in capsys.readouterr().out
 
 
+ADDED = "[rows(m) for m in (1, 2)]"
+
+
+def more(benched):
+    """A notebook whose table has been measured, and which can measure more rows."""
+    benched(f"def rows(m):\n    return {ROW!r} | {{'M': m}}\ndef benchmark():\n    return [rows(128)]")
+    return bench.run("04_a")
+
+
+def test_rows_are_added_to_a_table_of_the_same_code(benched):
+    path = more(benched)
+    assert bench.add("04_a", ADDED) == path
+    content = bench.read("04_a")
+    assert [row["M"] for row in content["rows"]] == [128, 1, 2]
+    assert content["added"] == [ADDED] and content["code_hash"] == bench.current_hash("04_a")
+
+
+def test_rows_of_other_code_or_another_machine_are_not_added(benched, monkeypatch):
+    path = more(benched)
+    before = path.read_text()
+    for wrong, problem in (("rows(", "is no Python expression"), ("[]", "non-empty list of rows")):
+        with pytest.raises(BenchError, match=problem):
+            bench.add("04_a", wrong)
+    monkeypatch.setattr(provenance, "collect", lambda: FACTS | {"date": "2026-01-03", "driver": "590.1"})
+    with pytest.raises(BenchError, match="measured with driver 580.1, this machine has 590.1"):
+        bench.add("04_a", ADDED)
+    benched(f"def benchmark():\n    return [{ROW!r}]  # edited")
+    with pytest.raises(BenchError, match="has changed since its table was measured"):
+        bench.add("04_a", ADDED)
+    assert path.read_text() == before
+
+
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
