@@ -11,15 +11,7 @@ import pytest
 
 from cutetut import bench, notebooks, provenance
 from cutetut.bench import BenchError, NeedsGPU
-
-FACTS = {
-    "gpu": "NVIDIA H200",
-    "driver": "580.1",
-    "cuda": "13.0",
-    "torch": "2.11.0",
-    "cutlass_dsl": "4.8.1",
-    "date": "2026-01-02",
-}
+from tests.facts import FACTS
 
 
 class FakeTimer:

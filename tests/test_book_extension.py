@@ -21,16 +21,9 @@ from sphinx.util.docutils import docutils_namespace
 
 from cutetut import results
 from tests.emulator import ncu_compare
+from tests.facts import FACTS
 
 Build = Callable[[dict[str, str]], tuple[str, Path]]
-FACTS = {
-    "gpu": "NVIDIA H200",
-    "driver": "580.65",
-    "cuda": "13.0",
-    "torch": "2.11.0",
-    "cutlass_dsl": "4.8.1",
-    "date": "2026-11-20",
-}
 
 
 @pytest.fixture

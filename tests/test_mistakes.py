@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import cutlass
-import cutlass.cute as cute
 import pytest
 import torch
 
 from cutetut import bench, mistakes
+from tests.test_diagnose import copy
 
 
 class Event:
@@ -59,18 +58,6 @@ def test_what_the_gpu_reports_is_kept() -> None:
 def test_a_mistake_that_cannot_be_tried_is_an_error() -> None:
     with pytest.raises(bench.BenchError, match="00_start_here, any: .*has no cell tagged `bench`"):
         mistakes.on_gpu("00_start_here", ["any"])
-
-
-@cute.kernel
-def copy_kernel(x: cute.Tensor, y: cute.Tensor, count: cutlass.Constexpr):
-    tid, _, _ = cute.arch.thread_idx()
-    if tid < count:
-        y[tid] = x[tid]
-
-
-@cute.jit
-def copy(x: cute.Tensor, y: cute.Tensor, count: cutlass.Constexpr):
-    copy_kernel(x, y, count).launch(grid=(1, 1, 1), block=(64, 1, 1))
 
 
 def test_a_report_names_the_line_and_leaves_out_the_ptx(capsys: pytest.CaptureFixture[str]) -> None:

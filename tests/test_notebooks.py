@@ -17,16 +17,9 @@ import pytest
 import cutetut
 from cutetut import execute, notebooks, provenance
 from cutetut.notebooks import NotebookError
+from tests.facts import FACTS
 
 ROOT = Path(__file__).resolve().parent.parent
-FACTS = {
-    "gpu": "NVIDIA H200",
-    "driver": "580.1",
-    "cuda": "13.0",
-    "torch": "2.11.0",
-    "cutlass_dsl": "4.8.1",
-    "date": "2026-01-02",
-}
 HOPPER_NAMES = re.compile(r"\b(H100|H200|GH200|H800|H20)\b")
 
 
