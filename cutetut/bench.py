@@ -194,25 +194,13 @@ def run(name: str) -> Path:
     Raises provenance.NotRecordable without a Hopper GPU, NeedsGPU if the emulator was asked for, BenchError
     if the rows are malformed or the file cannot be written, and NotebookError if the notebook has no bench cell.
     """
-    facts = provenance.collect()
-    _require_gpu("python -m cutetut bench")
-    stem = notebooks.find(name).stem
-    path = data_file(stem)
+    stem, facts = _ready(name)
     source = notebooks.tagged_source(stem, BENCH_TAGS)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BenchError(f"{path.parent} cannot be made: {error}; nothing was measured") from error
-    if not os.access(path.parent, os.W_OK):
-        raise BenchError(f"no permission to write {path.parent}: nothing was measured")
     module = notebooks.load(stem, BENCH_TAGS)
     if not callable(getattr(module, "benchmark", None)):
         raise BenchError(f"{stem}: the cell tagged `bench` must define `def benchmark()`, which returns rows")
     rows = validated(module.benchmark(), stem)
-    content = {"notebook": stem, "provenance": facts, "code_hash": _hash(source), "rows": rows}
-    notebooks.replace_text(path, _written(content))
-    print(table(rows))
-    return path
+    return _write({"notebook": stem, "provenance": facts, "code_hash": _hash(source)}, rows, rows)
 
 
 def add(name: str, expression: str) -> Path:
@@ -222,9 +210,7 @@ def add(name: str, expression: str) -> Path:
     the expression. Raises what `run` raises, and BenchError if the table was measured with other code or on a machine
     that differs in more than the date, or if the expression cannot be read.
     """
-    facts = provenance.collect()
-    _require_gpu("python -m cutetut bench")
-    stem = notebooks.find(name).stem
+    stem, facts = _ready(name)
     content = read(stem)
     again = f"measure all: python -m cutetut bench {stem}"
     if content["code_hash"] != current_hash(stem):
@@ -238,18 +224,33 @@ def add(name: str, expression: str) -> Path:
     except SyntaxError as error:
         raise BenchError(f"{expression!r} is no Python expression: {error.msg}") from error
     rows = validated(eval(code, dict(vars(notebooks.load(stem, BENCH_TAGS)))), stem)
-    content["added"] = [*content.get("added", []), expression]
-    content["rows"] += rows
-    notebooks.replace_text(data_file(stem), _written(content))
-    print(table(rows))
-    return data_file(stem)
+    before = content.pop("rows")
+    return _write({**content, "added": [*content.get("added", []), expression]}, [*before, *rows], rows)
 
 
-def _written(content: Mapping[str, Any]) -> str:
-    """As JSON with a line for each row."""
-    head = [json.dumps({key: value}, allow_nan=False)[1:-1] for key, value in content.items() if key != "rows"]
-    rows = ",\n".join(json.dumps(row, allow_nan=False) for row in content["rows"])
-    return "{" + ",\n".join(head) + f',\n"rows": [\n{rows}\n]}}\n'
+def _ready(name: str) -> tuple[str, dict[str, str]]:
+    """A notebook's name and this machine's facts, where it can be measured and the table be written."""
+    facts = provenance.collect()
+    _require_gpu("python -m cutetut bench")
+    stem = notebooks.find(name).stem
+    folder = data_file(stem).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BenchError(f"{folder} cannot be made: {error}; nothing was measured") from error
+    if not os.access(folder, os.W_OK):
+        raise BenchError(f"no permission to write {folder}: nothing was measured")
+    return stem, facts
+
+
+def _write(head: Mapping[str, Any], rows: Sequence[Row], new: Sequence[Row]) -> Path:
+    """Write a notebook's file, with a line for each row, and print the table of the new ones."""
+    about = ",\n".join(json.dumps({key: value}, allow_nan=False)[1:-1] for key, value in head.items())
+    lines = ",\n".join(json.dumps(row, allow_nan=False) for row in rows)
+    path = data_file(head["notebook"])
+    notebooks.replace_text(path, f'{{{about},\n"rows": [\n{lines}\n]}}\n')
+    print(table(new))
+    return path
 
 
 def validated(rows: Any, name: str) -> list[Row]:

@@ -25,6 +25,7 @@ from typing import Any
 
 from cutetut import bench, notebooks
 from cutetut.diagnose import NO_FAULT, diagnose
+from cutetut.emulator.errors import EmulatorWarning
 
 LAUNCHES = 10  # of each mistake: a race may be lost now and then
 PATIENCE = 3.0  # seconds until a launch counts as one that hangs
@@ -40,7 +41,8 @@ def report(function: Callable[..., Any], *args: Any) -> str:
     with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(said):
         warnings.simplefilter("always")
         diagnose(function, *args)
-    lines = [line for w in caught if "Emulator" in w.category.__name__ for line in f"warning: {w.message}".splitlines()]
+    ours = [w.message for w in caught if issubclass(w.category, EmulatorWarning)]
+    lines = [line for message in ours for line in f"warning: {message}".splitlines()]
     return "\n".join(line for line in [*lines, *said.getvalue().splitlines()] if "PTX line" not in line)
 
 

@@ -54,11 +54,28 @@ def _folded(source: str) -> str:
     return match[1]
 
 
-def refused(check: str, call: str, names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
-    """What a check, given as the source of its cell, says of a wrong answer; fails unless that begins "not yet"."""
+def cell(chapter: str, name: str) -> str:
+    """The source of the chapter's cell of this id."""
+    return str(next(cell.source for cell in notebooks.read(chapter).cells if cell.id == name))
+
+
+def from_file(source: str, file: Path, names: dict[str, Any]) -> dict[str, Any]:
+    """`names` after running a source with them from a file: CuTe DSL reads the source of kernels from one."""
+    file.write_text(source)
+    exec(compile(source, str(file), "exec"), names)
+    return names
+
+
+def verdict(check: str, call: str, names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a check, given as the source of its cell, says of an answer."""
     exec(check, names)
     capsys.readouterr()
     exec(call, names)
-    said = capsys.readouterr().out
+    return capsys.readouterr().out
+
+
+def refused(check: str, call: str, names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
+    """What it says of a wrong answer; fails unless that begins "not yet"."""
+    said = verdict(check, call, names, capsys)
     assert said.startswith("not yet"), said
     return said

@@ -15,13 +15,12 @@ import torch
 
 from cutetut import bench, mistakes, notebooks, provenance, reference
 from cutetut.widgets import Timeline
-from tests.exercises import refused
+from tests import exercises
 
 NAME = "19_fa_pingpong"
 
 
-def cell(name: str) -> str:
-    return str(next(c.source for c in notebooks.read(NAME).cells if c.id == name))
+cell = partial(exercises.cell, NAME)
 
 
 @pytest.fixture(scope="module")
@@ -169,17 +168,15 @@ CHECKS = {1: "check_where", 2: "check_update", 3: "check_window", 4: "check_bloc
 def test_wrong_answers_are_told_why(
     names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
 ) -> None:
-    said = refused(cell(f"exercise-{number}-check"), f"{CHECKS[number]}({answer})", names, capsys)
+    said = exercises.refused(cell(f"exercise-{number}-check"), f"{CHECKS[number]}({answer})", names, capsys)
     assert WRONG[number][answer] in said, said
 
 
 @pytest.mark.emulator
 @pytest.mark.parametrize("number", UNUSUAL)
 def test_unusual_answers_are_right(names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int) -> None:
-    exec(cell(f"exercise-{number}-check"), names)
-    capsys.readouterr()
-    exec(f"{CHECKS[number]}({UNUSUAL[number]})", names)
-    said = capsys.readouterr().out
+    call = f"{CHECKS[number]}({UNUSUAL[number]})"
+    said = exercises.verdict(cell(f"exercise-{number}-check"), call, names, capsys)
     assert said.splitlines()[-1] == "right", said
 
 

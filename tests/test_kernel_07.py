@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from cutetut import bench, notebooks, profile
-from tests.exercises import refused
+from tests import exercises
 from tests.products import assert_product, exact, normal
 
 CHAPTER = "07_mma_sync"
@@ -210,21 +211,17 @@ def test_the_ceiling_does_the_operations_it_is_timed_for(device: str) -> None:
 # Exercises ----------------------------------------------------------------------------------------------------
 
 
-def cell(name: str) -> str:
-    return str(next(c.source for c in notebooks.read(CHAPTER).cells if c.id == name))
+cell = partial(exercises.cell, CHAPTER)
 
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The exercises' checks with what they use, run from a file: CuTe DSL reads the source of kernels from one."""
+    """The exercises' checks with what they use."""
     before = ("claims", "probe", "classes", "compare", "named", "permutation", "fetch", "conflicts")
     random_problem = cell("check").split("HALF_ULP")[0]
     source = "\n\n".join([*map(cell, before), random_problem, *map(cell, ("ex1", "ex2", "ex3", "ex4"))])
     file = tmp_path_factory.mktemp("cells") / "cells.py"
-    file.write_text(source)
-    space = dict(vars(notebooks.load(CHAPTER)))
-    exec(compile(source, str(file), "exec"), space)
-    return space
+    return exercises.from_file(source, file, dict(vars(notebooks.load(CHAPTER))))
 
 
 CHECKS = {1: "check_slot", 2: "check_pitch", 3: "check_renamed", 4: "check_m_major"}
@@ -277,7 +274,7 @@ RIGHT = {
 def test_wrong_answers_are_told_why(
     names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
 ) -> None:
-    said = refused("", f"{CHECKS[number]}({answer})", names, capsys)
+    said = exercises.refused("", f"{CHECKS[number]}({answer})", names, capsys)
     assert WRONG[number][answer] in said, said
 
 
@@ -285,9 +282,7 @@ def test_wrong_answers_are_told_why(
 def test_right_answers_of_any_form_are_accepted(
     names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
 ) -> None:
-    capsys.readouterr()
-    exec(f"{CHECKS[number]}({answer})", names)
-    assert capsys.readouterr().out == "right\n"
+    assert exercises.verdict("", f"{CHECKS[number]}({answer})", names, capsys) == "right\n"
 
 
 # The chapter as a whole ---------------------------------------------------------------------------------------

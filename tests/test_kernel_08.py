@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ import torch
 
 from cutetut import bench, descriptors, layouts, mistakes, notebooks, nsight, profile, smem_plots
 from cutetut.diagnose import diagnose
+from tests import exercises
 from tests.products import exact, wide
 
 CHAPTER = "08_wgmma_ss"
@@ -354,18 +353,11 @@ CHECKS = [f"exercise-{number}-check" for number in range(1, 6)]
 
 
 @pytest.fixture(scope="module")
-def checks(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+def checks(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """The checks, with the chapter's kernels and the cells that they use."""
-    source = {cell.id: cell.source for cell in notebooks.read(CHAPTER).cells}
-    text = "\n\n\n".join([notebooks.tagged_source(CHAPTER), *(source[name] for name in (*USED, *CHECKS))])
-    file = tmp_path_factory.mktemp("exercises") / "checks_08.py"
-    file.write_text(text)
-    spec = importlib.util.spec_from_file_location("checks_08", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["checks_08"] = module
-    spec.loader.exec_module(module)
-    return module
+    source = "\n\n\n".join(exercises.cell(CHAPTER, name) for name in (*USED, *CHECKS))
+    file = tmp_path_factory.mktemp("exercises") / "checks.py"
+    return SimpleNamespace(**exercises.from_file(source, file, dict(vars(notebooks.load(CHAPTER)))))
 
 
 ANSWERS: list[tuple[str, tuple[Any, ...], str]] = [
@@ -397,7 +389,7 @@ ANSWERS: list[tuple[str, tuple[Any, ...], str]] = [
 ]
 
 
-def test_the_two_halves_of_exercise_5_add_up_to_the_product(checks: ModuleType, rng: np.random.Generator) -> None:
+def test_the_two_halves_of_exercise_5_add_up_to_the_product(checks: SimpleNamespace, rng: np.random.Generator) -> None:
     """What its solution declares right is right: otherwise the emulator's silence would prove nothing."""
     A, B = (operand(rng, 64, 64, "K", torch.float16, "cpu") for _ in range(2))
     D = torch.full((2, 128, 32), torch.nan)
@@ -408,7 +400,7 @@ def test_the_two_halves_of_exercise_5_add_up_to_the_product(checks: ModuleType, 
 
 @pytest.mark.parametrize(("check", "answer", "says"), ANSWERS)
 def test_unusual_right_answers_are_accepted_and_wrong_ones_told_why(
-    checks: ModuleType,
+    checks: SimpleNamespace,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     check: str,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from cutetut import bench, mistakes, notebooks
-from tests.exercises import refused
+from tests import exercises
 from tests.products import assert_product, exact, normal, wide
 
 NAME = "12_tma_pipeline"
@@ -310,8 +311,7 @@ def test_a_mistake_on_the_gpu_is_told_from_what_is_right() -> None:
 # The notebook -------------------------------------------------------------------------------------------------
 
 
-def cell(name: str) -> str:
-    return str(next(c.source for c in notebooks.read(NAME).cells if c.id == name))
+cell = partial(exercises.cell, NAME)
 
 
 @pytest.fixture(scope="module")
@@ -364,7 +364,7 @@ CHECKS = {1: "check_ring", 2: "check_most_stages", 3: "check_arrivals", 4: "chec
 def test_wrong_answers_are_told_why(
     names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
 ) -> None:
-    said = refused(cell(f"exercise-{number}-check"), f"{CHECKS[number]}({answer})", names, capsys)
+    said = exercises.refused(cell(f"exercise-{number}-check"), f"{CHECKS[number]}({answer})", names, capsys)
     assert WRONG[number][answer] in said, said
 
 
@@ -373,10 +373,8 @@ def test_wrong_answers_are_told_why(
 def test_right_answers_are_accepted_in_any_form(
     names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
 ) -> None:
-    exec(cell(f"exercise-{number}-check"), names)
-    capsys.readouterr()
-    exec(f"{CHECKS[number]}({answer})", names)
-    assert capsys.readouterr().out == "right\n"
+    said = exercises.verdict(cell(f"exercise-{number}-check"), f"{CHECKS[number]}({answer})", names, capsys)
+    assert said == "right\n"
 
 
 def test_kernel_bodies_stay_short() -> None:

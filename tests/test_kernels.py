@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from cutetut import bench, notebooks
+from cutetut import bench, notebooks, nsight
 from tests.products import exact, normal
 
 CHAPTERS = ("00_start_here", "04_scalar_fma_gemm")
@@ -222,16 +221,6 @@ def test_scalar_gemm_refuses_a_tensor_beyond_32_bit_indices(scalar: ModuleType, 
 
 # What Nsight Compute counts -----------------------------------------------------------------------------------
 
-FAKE_NCU = """#!{python}
-import sys
-kernels, metrics = (sys.argv[sys.argv.index(option) + 1] for option in ("--kernel-name", "--metrics"))
-assert sys.argv[-2] == "-c" and kernels == "regex:{kernel}"
-compile(sys.argv[-1], "program", "exec")
-print('"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"')
-for number in range({launches}):
-    for metric, value in zip(metrics.split(","), (1000, 1000 * (number + 1)), strict=True):
-        print(f'"{{number}}","kernel","{{metric}}","","{{value:,}}"')
-"""
 COUNTED = {  # the function of the benchmark that counts, the kernel, and where the names of its launches are
     "05_partition_c": ("stores_counted", "gemm_kernel", "CASES"),
     "07_mma_sync": ("wavefronts_counted", "mma_gemm_kernel", "MEASURED"),
@@ -239,17 +228,19 @@ COUNTED = {  # the function of the benchmark that counts, the kernel, and where 
 
 
 @pytest.mark.parametrize("chapter", COUNTED)
-def test_each_launch_gets_what_nsight_compute_counted_of_it(
-    chapter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_launch_gets_what_nsight_compute_counted_of_it(chapter: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function, kernel, cases = COUNTED[chapter]
     module = notebooks.load(chapter, bench.BENCH_TAGS)
     launches = list(getattr(module, cases))
     assert hasattr(module, kernel)
-    tool = tmp_path / "ncu"
-    tool.write_text(FAKE_NCU.format(python=sys.executable, kernel=kernel, launches=len(launches)))
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def count(program: list[str], kernels: str, metrics: list[str]) -> list[dict[str, float]]:
+        option, source = program
+        assert option == "-c" and kernels == kernel
+        compile(source, "program", "exec")
+        return [dict(zip(metrics, (1000.0, 1000.0 * (n + 1)), strict=True)) for n in range(len(launches))]
+
+    monkeypatch.setattr(nsight, "count", count)
     assert getattr(module, function)() == {launch: place + 1 for place, launch in enumerate(launches)}
 
 

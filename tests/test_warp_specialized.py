@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 from cutetut import notebooks, profile, results
-from tests.exercises import refused
+from tests import exercises
 from tests.products import exact, wide
 
 NAME = "13_warp_specialized"
@@ -185,9 +186,7 @@ def test_c_is_stored_once(chapter: ModuleType) -> None:
     assert (stores.asked, stores.requests) == (C.nbytes, 256 * 256 // (64 * 64))
 
 
-def cell(name: str) -> str:
-    """The source of a cell of the chapter."""
-    return next(str(cell.source) for cell in notebooks.read(NAME).cells if cell.id == name)
+cell = partial(exercises.cell, NAME)
 
 
 def test_clocks_that_two_warps_noted_make_a_timeline(chapter: ModuleType) -> None:
@@ -241,7 +240,7 @@ def checks(call: str) -> str:
 @pytest.mark.emulator
 @pytest.mark.parametrize("call", WRONG)
 def test_wrong_answers_are_told_why(chapter: ModuleType, capsys: pytest.CaptureFixture[str], call: str) -> None:
-    said = refused(checks(call), call, vars(chapter).copy(), capsys)
+    said = exercises.refused(checks(call), call, vars(chapter).copy(), capsys)
     assert WRONG[call] in said, said
 
 
@@ -250,7 +249,4 @@ def test_wrong_answers_are_told_why(chapter: ModuleType, capsys: pytest.CaptureF
 def test_right_answers_are_accepted_in_any_form(
     chapter: ModuleType, capsys: pytest.CaptureFixture[str], call: str
 ) -> None:
-    names = vars(chapter).copy()
-    exec(checks(call), names)
-    exec(call, names)
-    assert capsys.readouterr().out.startswith("right")
+    assert exercises.verdict(checks(call), call, vars(chapter).copy(), capsys).startswith("right")
