@@ -66,6 +66,8 @@ def _on_notebooks(options: argparse.Namespace) -> int:
             return int(execute.run(options.notebook) > 0)
         if options.command == "record":
             return int(execute.record(options.notebook) > 0)
+        if options.add and (len(options.notebook) != 1 or options.notebook == ["emulator"]):
+            raise bench.BenchError("--add adds rows to the table of one notebook: name it")
         if options.tables:
             _write_tables()
             return 0

@@ -162,6 +162,12 @@ def test_wrong_usage_shows_how_it_is_used(args):
     assert "usage: python -m cutetut" in done.stderr
 
 
+@pytest.mark.parametrize("args", [["--tables"], ["emulator"], ["04_scalar_fma_gemm", "05_partition_c"]])
+def test_rows_are_added_to_one_notebook(capsys, args):
+    assert main(["bench", *args, "--add", "[]"]) == 1
+    assert capsys.readouterr().err == "cutetut bench: --add adds rows to the table of one notebook: name it\n"
+
+
 def test_run_returns_one_if_a_notebook_failed(monkeypatch):
     from cutetut import execute
 
