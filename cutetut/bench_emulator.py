@@ -23,8 +23,8 @@ from cutlass.utils import hopper_helpers as sm90
 from cutetut import notebooks, reference
 from cutetut.check import check
 from cutetut.diagnose import emulated
-from cutetut.emulator.observe import observing
-from cutetut.emulator.timing import Launches, Timing
+from cutetut.emulator.measure.observe import observing
+from cutetut.emulator.measure.timing import Launches, Timing
 
 TURNS = 5  # runs of each kernel; the fastest counts, because other programs only ever slow it down
 ROWS = 8  # kinds of instruction that are named; the rest is one row

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cutetut.diagnose import emulated
-from cutetut.emulator.observe import observing
-from cutetut.emulator.ptx import Vector
-from cutetut.emulator.registry import Opcode, Selection, Step
-from cutetut.emulator.wgmma import Descriptor
+from cutetut.emulator.machine.opcodes import Opcode, Selection, Step
+from cutetut.emulator.measure.observe import observing
+from cutetut.emulator.ptx.syntax import Vector
+from cutetut.emulator.units.wgmma import Descriptor
 
 if TYPE_CHECKING:
-    from cutetut.emulator.machine import Machine
-    from cutetut.emulator.ptx import Instruction
+    from cutetut.emulator.machine.machine import Machine
+    from cutetut.emulator.ptx.syntax import Instruction
 
 __all__ = ["FIELDS", "DescriptorError", "Issue", "NoWgmma", "encode", "fields", "roles", "used"]
 

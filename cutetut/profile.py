@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from cutetut.diagnose import emulated
-from cutetut.emulator import source
-from cutetut.emulator.counters import Counting, Line
-from cutetut.emulator.observe import observing
-from cutetut.emulator.tally import GLOBAL, SHARED, Tally, Traffic
+from cutetut.emulator.measure.counters import Counting, Line
+from cutetut.emulator.measure.observe import observing
+from cutetut.emulator.measure.tally import GLOBAL, SHARED, Tally, Traffic
+from cutetut.emulator.ptx import source
 
 __all__ = ["Counts", "LineTable", "NothingCounted", "count", "counting"]
 

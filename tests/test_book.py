@@ -97,8 +97,10 @@ def test_widgets_of_a_notebook_are_in_its_page(book: Path, name: str) -> None:
 
 
 def test_instruction_list_is_the_emulators(book: Path) -> None:
-    import cutetut.emulator.units  # noqa: F401  registers the instructions
-    from cutetut.emulator.registry import OPS
+    from cutetut.emulator.machine.opcodes import OPS
+    from cutetut.emulator.units import load_all
+
+    load_all()
 
     html = (book / "book/emulator.html").read_text()
     listed = re.findall(r'<tr[^>]*><td><p><code[^>]*><span class="pre">([^<]*)</span></code>', html)

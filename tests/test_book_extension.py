@@ -218,9 +218,9 @@ def test_a_headline_that_cannot_be_made_is_an_error(build: Build, monkeypatch: p
 
 
 def test_empty_opcode_table_is_an_error(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cutetut.emulator import registry
+    from cutetut.emulator.machine import opcodes
 
-    monkeypatch.setattr(registry, "OPS", {})
+    monkeypatch.setattr(opcodes, "OPS", {})
     said, _ = build({"index.md": "# Index\n\n```{emulated-instructions}\n```\n"})
     assert "ERROR: emulated-instructions: the emulator's opcode table is empty" in said
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from .pending import Operation
+    from .machine.pending import Operation
 
 
 class EmulatorError(Exception):

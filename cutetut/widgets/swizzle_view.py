@@ -8,7 +8,7 @@ import numpy as np
 import traitlets
 
 from cutetut import plots
-from cutetut.emulator.coalescing import matrix_wavefronts, wavefronts
+from cutetut.emulator.measure.coalescing import matrix_wavefronts, wavefronts
 from cutetut.widgets import stills
 from cutetut.widgets.base import Picker, source
 

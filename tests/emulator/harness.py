@@ -75,8 +75,11 @@ def run(
         from tests.emulator import hardware  # needs the CUDA driver
 
         return hardware.run_on_gpu(text, *arguments, **shape)
-    from cutetut.emulator import ptx, scheduler  # which the process that launches on a GPU does without
-    from cutetut.emulator.memory import GlobalMemory
+    from cutetut.emulator import (
+        launch,  # which the process that launches on a GPU does without
+        ptx,  # which the process that launches on a GPU does without
+    )
+    from cutetut.emulator.machine.memory import GlobalMemory
 
     module = ptx.parse(text)
     memory = GlobalMemory()
@@ -90,7 +93,7 @@ def run(
         memory.add(array.ctypes.data, array.nbytes, f"p{i}")
         params.append(int(array.ctypes.data).to_bytes(8, "little"))
     out = io.StringIO()
-    scheduler.launch(module, next(iter(module.kernels)), params=params, memory=memory, out=out, budget=budget, **shape)
+    launch.launch(module, next(iter(module.kernels)), params=params, memory=memory, out=out, budget=budget, **shape)
     return out.getvalue()
 
 

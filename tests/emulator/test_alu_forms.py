@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from cutetut.emulator import ptx, registry
-from cutetut.emulator.alu_forms import FORMS, describe
+from cutetut.emulator import ptx
 from cutetut.emulator.errors import UnknownInstruction
-from cutetut.emulator.machine import Launch, Machine
-from cutetut.emulator.memory import GlobalMemory
+from cutetut.emulator.machine import opcodes
+from cutetut.emulator.machine.machine import Launch, Machine
+from cutetut.emulator.machine.memory import GlobalMemory
+from cutetut.emulator.units.alu.forms import FORMS, describe
 
 pytestmark = pytest.mark.emulator
 HEAD = """.version 8.8
@@ -131,7 +132,7 @@ def refused_by_us(text: list[str]) -> set[int]:
         kernel = module.kernels["k"]
         machine = Machine(module, kernel, Launch((1, 1, 1), (32, 1, 1)), GlobalMemory())
         try:
-            registry.lookup(kernel.body[0]).decode(kernel.body[0], machine)
+            opcodes.lookup(kernel.body[0]).decode(kernel.body[0], machine)
         except UnknownInstruction:
             refused.add(i)
         finally:
@@ -149,7 +150,7 @@ def test_accepts_what_the_assembler_accepts(family: Callable[[], Iterable[str]],
 
 def test_the_list_of_forms_names_every_type() -> None:
     for mnemonic, forms in FORMS.items():
-        text = registry.OPS[mnemonic].forms
+        text = opcodes.OPS[mnemonic].forms
         assert describe(mnemonic) in text
         assert all(re.search(rf"[.{{|]{re.escape(kind)}\b", text) for kind in forms), mnemonic
-        assert registry.OPS[mnemonic].section.startswith("9.7.")
+        assert opcodes.OPS[mnemonic].section.startswith("9.7.")

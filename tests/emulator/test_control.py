@@ -7,7 +7,14 @@ import itertools
 import numpy as np
 import pytest
 
-from cutetut.emulator.errors import BudgetExceeded, Deadlock, DivergentBarrier, IllegalInstruction, PtxSyntaxError, Trap
+from cutetut.emulator.errors import (
+    BudgetExceeded,
+    Deadlock,
+    DivergentBarrier,
+    IllegalInstruction,
+    PtxSyntaxError,
+    Trap,
+)
 from tests.emulator.harness import Dim, kernel, run
 
 # %r1 is this thread's number in its block, %rd2 the address of its word of p0

@@ -7,11 +7,11 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from cutetut.emulator.counters import Counting
-from cutetut.emulator.meters import inside_bytes
-from cutetut.emulator.observe import observing
-from cutetut.emulator.tally import Tally
-from cutetut.emulator.tensormap import TensorMap
+from cutetut.emulator.measure.counters import Counting
+from cutetut.emulator.measure.meters import inside_bytes
+from cutetut.emulator.measure.observe import observing
+from cutetut.emulator.measure.tally import Tally
+from cutetut.emulator.units.tensormap import TensorMap
 from tests.emulator.counter_cases import FILLS, Case, aligned, cases
 from tests.emulator.harness import kernel, run
 
@@ -252,10 +252,11 @@ def test_elements_out_of_bounds_are_not_read(start: tuple[int, int]) -> None:
 
 def test_without_an_observer_no_step_is_wrapped() -> None:
     """The hot path stays as it is: the steps of a launch after a counted one are the units' own."""
-    from cutetut.emulator import program, ptx
-    from cutetut.emulator.machine import Launch, Machine
-    from cutetut.emulator.memory import GlobalMemory
-    from cutetut.emulator.scheduler import Scheduler
+    from cutetut.emulator import ptx
+    from cutetut.emulator.machine import program
+    from cutetut.emulator.machine.machine import Launch, Machine
+    from cutetut.emulator.machine.memory import GlobalMemory
+    from cutetut.emulator.machine.scheduler import Scheduler
 
     module = ptx.parse(kernel("mov.u32 %r0, %tid.x; add.s32 %r1, %r0, 1;", 0))
 

@@ -23,7 +23,7 @@ from cutlass.cute.runtime import from_dlpack, make_ptr
 from cutlass.utils import HardwareInfo
 
 from cutetut import backend
-from cutetut.emulator import scheduler
+from cutetut.emulator import launch
 from cutetut.emulator.errors import EmulatorError, LaunchError, OutOfBounds
 from cutetut.emulator.host import cuda_api, dlpack, driver, launches, live
 
@@ -67,7 +67,7 @@ class Recorder:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.launches: list[dict[str, Any]] = []
-        monkeypatch.setattr(scheduler, "launch", self.launch)
+        monkeypatch.setattr(launch, "launch", self.launch)
 
     def launch(self, module: Any, kernel: str, **rest: Any) -> None:
         assert kernel in module.kernels
@@ -348,7 +348,7 @@ def test_an_error_in_a_launch_is_what_the_caller_sees(
         launched.append(kernel)
         raise error
 
-    monkeypatch.setattr(scheduler, "launch", fail)
+    monkeypatch.setattr(launch, "launch", fail)
     with pytest.raises(type(error)) as caught:
         call(*arguments)
     assert caught.value is error
@@ -363,7 +363,7 @@ def test_traceback_of_an_emulator_error_stays_out_of_the_emulator(monkeypatch: p
     def fail(*_: Any, **__: Any) -> None:
         raise Odd("what")
 
-    monkeypatch.setattr(scheduler, "launch", fail)
+    monkeypatch.setattr(launch, "launch", fail)
     x = torch.ones(32)
     with pytest.raises(Odd) as caught:
         scale_only(from_dlpack(x), 32, 4.0, STREAM)

@@ -221,7 +221,7 @@ def test_fragments_are_those_that_cute_prints(op: str, k: int, per: int) -> None
     import cutlass.cute as cute
 
     from cutetut import layouts
-    from cutetut.emulator.mma import fragment_a, fragment_b, fragment_c
+    from cutetut.emulator.units.mma import fragment_a, fragment_b, fragment_c
 
     def atom() -> cute.TiledMma:
         make = getattr(cute.nvgpu.warp, op)

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import torch
 
+from cutetut.emulator.checks.guests import Visibility
 from cutetut.emulator.errors import AsyncMismatch, EmulatorWarning, LaunchError, MissingBarrier, MissingFence
-from cutetut.emulator.pending import Operation, Pending
-from cutetut.emulator.visibility import Visibility
+from cutetut.emulator.machine.pending import Operation, Pending
 from tests.emulator.expected import EXPECTED, GEMM_LINE, LOAD_A
 from tests.emulator.harness import kernel, run
 from tests.emulator.mutants import CASES, MUTANTS, Mutant, compiled, load

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cutetut.emulator import tensormap
+from cutetut.emulator.units import tensormap
 from tests.emulator.hardware import encode
 from tests.emulator.tensors import NBYTES, TYPES
 

@@ -348,7 +348,7 @@ def test_registers_are_those_that_cute_prints(n: int) -> None:
     import cutlass.cute as cute
 
     from cutetut import layouts
-    from cutetut.emulator.wgmma import a_register_map, accumulator_map
+    from cutetut.emulator.units.wgmma import a_register_map, accumulator_map
 
     def atom() -> cute.TiledMma:
         group = cute.nvgpu.warpgroup

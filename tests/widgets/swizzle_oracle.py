@@ -8,8 +8,8 @@ from functools import cache
 import cutlass.cute as cute
 
 from cutetut import layouts
-from cutetut.emulator.counters import Counting
-from cutetut.emulator.observe import observing
+from cutetut.emulator.measure.counters import Counting
+from cutetut.emulator.measure.observe import observing
 from tests.emulator.counter_cases import Case
 
 ATOMS = {"INTER": ((0, 4, 3), 16), "SW32": ((1, 4, 3), 32), "SW64": ((2, 4, 3), 64), "SW128": ((3, 4, 3), 128)}

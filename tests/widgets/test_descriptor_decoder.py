@@ -15,7 +15,7 @@ from PIL import Image
 
 from cutetut import descriptors
 from cutetut.descriptors import DescriptorError
-from cutetut.emulator.wgmma import Descriptor, operand_offsets
+from cutetut.emulator.units.wgmma import Descriptor, operand_offsets
 from cutetut.widgets import DescriptorDecoder
 
 # what a reader may type wrongly, and what both sides say

@@ -64,8 +64,8 @@ class EmulatedInstructions(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         try:
-            importlib.import_module("cutetut.emulator.units")  # importing the units fills the table
-            ops = importlib.import_module("cutetut.emulator.registry").OPS
+            importlib.import_module("cutetut.emulator.units").load_all()  # importing the units fills the table
+            ops = importlib.import_module("cutetut.emulator.machine.opcodes").OPS
             units = instructions_by_unit(ops)
         except (ImportError, AttributeError, BadData) as error:
             raise self.error(f"emulated-instructions: {error}") from error

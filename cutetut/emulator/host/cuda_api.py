@@ -19,7 +19,7 @@ import cuda.bindings.driver as driver
 import cuda.bindings.runtime as runtime
 
 from ..errors import EmulatorError
-from ..residents import blocks_per_sm
+from ..machine.residents import blocks_per_sm
 from . import device, graphs, live
 
 Function = Callable[..., Any]

@@ -19,7 +19,7 @@ from torch._library.custom_ops import CustomOpDef
 from torch.testing import _comparison as comparison
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .. import residents
+from ..machine import residents
 from . import device, graphs, pool, torch_graphs
 from .cuda_api import CudaCallError
 from .patches import Patches

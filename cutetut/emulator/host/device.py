@@ -6,7 +6,7 @@ Compute Capability") and of the H200 SXM board.
 
 from __future__ import annotations
 
-from ..residents import (
+from ..machine.residents import (
     BLOCKS_PER_SM,
     SHARED_OPTIN,
     SHARED_PER_SM,

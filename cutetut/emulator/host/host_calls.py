@@ -16,19 +16,10 @@ from typing import Any
 
 from .. import ptx
 from ..errors import LaunchError
-from ..residents import THREADS_PER_BLOCK, blocks_per_sm
+from ..machine.residents import THREADS_PER_BLOCK, blocks_per_sm
 from . import device, graphs
 from .cuda_api import CudaCallError, new_handle
-from .launches import (
-    ATTRIBUTE_BYTES,
-    Attributes,
-    CudaStatus,
-    Kernel,
-    Launch,
-    Library,
-    launch_attributes,
-    read_params,
-)
+from .launches import ATTRIBUTE_BYTES, Attributes, CudaStatus, Kernel, Launch, Library, launch_attributes, read_params
 from .tensormap_encode import TensorMapError, Tiled
 
 PTR, I32, I64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64

@@ -8,10 +8,10 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import ptx, scheduler
+from .. import launch, ptx
 from ..errors import LaunchError
-from ..memory import GlobalMemory
-from ..residents import SM_COUNT, blocks_per_sm
+from ..machine.memory import GlobalMemory
+from ..machine.residents import SM_COUNT, blocks_per_sm
 from . import cuda_api, graphs, live
 from .cuda_api import CudaCallError
 from .dlpack import Span
@@ -97,7 +97,7 @@ class Launch:
             cuda_api.record(event, self.stream)
 
     def run(self) -> None:
-        scheduler.launch(
+        launch.launch(
             self.kernel.library.module,
             self.kernel.name,
             grid=self.grid,

@@ -1,0 +1,1 @@
+"""What a kernel must not do: races, missing fences, unwritten values, deadlocks; knows memory and clocks, no unit."""

@@ -1,0 +1,147 @@
+"""The table of opcodes: one entry per PTX mnemonic, each with the function that decodes it.
+
+A *decoder* turns one instruction into a *step*, a function of the selected threads. It runs once
+per launch; the step runs every time the instruction is executed.  The decoder must reject every
+modifier it does not implement (`UnknownInstruction`): nothing is ever skipped silently.
+
+The table is data: the book's list of emulated instructions is generated from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+
+from ..errors import EmulatorError, UnknownInstruction, ptx_line
+
+if TYPE_CHECKING:
+    from ..ptx.syntax import Instruction
+    from .machine import Machine
+
+Selection = slice | np.ndarray  # threads that execute: slice(first, end), or an array of thread numbers
+Step = Callable[[Selection], Any]  # a control step returns the next block: one number, or one per thread
+Decoder = Callable[["Instruction", "Machine"], Step]
+
+
+@dataclass(frozen=True)
+class Opcode:
+    """One mnemonic: `forms` lists the modifiers that are emulated, `section` its place in the PTX ISA.
+
+    `results` is how many leading operands are written.  `joins` marks warp-wide instructions, whose
+    threads must arrive together: "warp" for all live threads of the warp, or the position of the
+    member-mask operand.
+    """
+
+    mnemonic: str
+    unit: str
+    forms: str
+    section: str
+    decode: Decoder
+    results: int = 1
+    joins: int | str | None = None
+    ends_block: bool = False  # its step returns where to go next
+
+
+OPS: dict[str, Opcode] = {}
+
+
+class UnitState:
+    """What a unit keeps while a launch runs; a unit registers its class with `@state`, and finds its object by it."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def reset(self) -> None:
+        """New CTAs are resident."""
+
+    def exited(self, threads: np.ndarray) -> None:
+        """Threads have exited."""
+
+    def cta_over(self, cta: int, thread: int) -> None:
+        """The last thread of a resident CTA has exited; raises for what must not be left behind."""
+
+    def time_out(self) -> bool:
+        """Nobody can go on: whether threads that sleep here may go on with the answer "not yet"."""
+        return False
+
+    def somebody_sleeps(self) -> bool:
+        """Whether threads sleep here until a copy completes."""
+        return False
+
+    def history(self, thread: int) -> list[str]:
+        """Lines for an error of a thread: what it has done here that may explain it."""
+        return []
+
+    def blames(self, warps: tuple[int, int]) -> EmulatorError | None:
+        """For a race of two warps: the mistake in using this unit that led to it."""
+        return None
+
+
+class Wrapper(Protocol):
+    """Puts something around the step of an instruction, with the names of its registers."""
+
+    def __call__(self, step: Step, inst: Instruction, written: tuple[str, ...], read: tuple[str, ...]) -> Step: ...
+
+
+STATES: list[type[UnitState]] = []
+WRAPPERS: list[Callable[[Machine], Wrapper]] = []
+_State = TypeVar("_State", bound=type[UnitState])
+
+
+def state(kind: _State) -> _State:
+    """Register what a unit keeps: every machine gets an object of it, `machine.unit(kind)`."""
+    STATES.append(kind)
+    return kind
+
+
+def wrapper(make: Callable[[Machine], Wrapper]) -> Callable[[Machine], Wrapper]:
+    """Register what a unit puts around the steps of other units' instructions; made once per launch."""
+    WRAPPERS.append(make)
+    return make
+
+
+def opcode(
+    *mnemonics: str,
+    unit: str,
+    forms: str = "",
+    section: str,
+    results: int = 1,
+    joins: int | str | None = None,
+    ends_block: bool = False,
+) -> Callable[[Decoder], Decoder]:
+    """Register a decoder for one or more mnemonics (the text before the first dot that selects it)."""
+
+    def register(decode: Decoder) -> Decoder:
+        for name in mnemonics:
+            if name in OPS:
+                raise ValueError(f"{name} is registered twice")
+            OPS[name] = Opcode(name, unit, forms, section, decode, results, joins, ends_block)
+        return decode
+
+    return register
+
+
+def lookup(inst: Instruction) -> Opcode:
+    """Find the entry for an instruction: the longest registered prefix of its dotted name wins.
+
+    Raises UnknownInstruction when there is none.
+    """
+    parts = inst.parts
+    for n in range(len(parts), 0, -1):
+        entry = OPS.get(".".join(parts[:n]))
+        if entry is not None:
+            return entry
+    raise unsupported(inst)
+
+
+def unsupported(inst: Instruction, why: str = "") -> UnknownInstruction:
+    """The error a decoder raises for a form it does not implement."""
+    detail = f": {why}" if why else ""
+    error = UnknownInstruction(f"instruction not emulated: {inst.opcode}{detail}")
+    error.notes.append(ptx_line(inst.line, inst.text))
+    if inst.loc is not None:
+        error.notes.append(f"  {inst.loc.describe()}")
+    return error

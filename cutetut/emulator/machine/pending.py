@@ -1,0 +1,112 @@
+"""Operations that are under way: issued by a thread, completed by somebody else, later.
+
+TMA copies, cp.async and WGMMA are promises.  *When* they complete is the program's business only
+through its waits, so the emulator chooses the moment that teaches most: as late as the program
+allows (the default), at once, or at a random moment (`CUTETUT_ASYNC=late|early|random:SEED`).
+A wait that is missing then shows on every run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import EmulatorError, LaunchError
+
+if TYPE_CHECKING:
+    from ..ptx.syntax import Instruction
+    from ..units.mbarrier import Mbarrier
+    from .ranges import Ranges
+
+
+@dataclass(eq=False)
+class Operation:
+    """One asynchronous operation; `run` has its effect on memory, registers and barriers.
+
+    `writes` and `reads` are what it still needs of shared memory.
+    """
+
+    what: str
+    inst: Instruction
+    thread: int
+    run: Callable[[], None]
+    barrier: Mbarrier | None = None
+    writes: tuple[Ranges, ...] = ()
+    reads: tuple[Ranges, ...] = ()
+    after: Operation | None = None  # must not complete before this one
+    read: Callable[[], None] | None = None  # takes the source's bytes; `run` does it if nobody did
+    nbytes: int = 0  # that its barrier will be told of
+    wakes: bool = False  # its completion may let a thread go on
+    settle: Callable[[], None] | None = None  # to do when the program has waited for it, once
+    done: bool = False
+
+
+class Pending:
+    """All operations under way on one machine."""
+
+    def __init__(self, policy: str | None = None) -> None:
+        text = policy if policy is not None else os.environ.get("CUTETUT_ASYNC", "late")
+        kind, _, seed = text.partition(":")
+        if kind not in ("late", "early", "random") or (seed and (kind != "random" or not seed.isdigit())):
+            raise LaunchError(f"CUTETUT_ASYNC={text!r}: use late, early or random:SEED")
+        self.kind = kind
+        self.random = random.Random(int(seed or 0))
+        self.operations: list[Operation] = []
+        self.events = 0  # issues and completions so far: the deadlock detector watches it
+
+    def issue(self, operation: Operation) -> None:
+        """Start an operation."""
+        self.events += 1
+        self.operations.append(operation)
+        if self.kind == "early":
+            self.complete(operation)
+
+    def complete(self, operation: Operation) -> None:
+        """Finish an operation, and first the one it must follow."""
+        if operation.done:
+            return
+        if operation.after is not None:
+            self.complete(operation.after)
+        operation.done = True
+        operation.after = None
+        self.events += 1
+        self.operations.remove(operation)
+        try:
+            operation.run()
+        except EmulatorError as error:
+            error.operation = error.operation or operation  # it happens here, not where the scheduler is
+            raise
+
+    def settle(self, operation: Operation) -> None:
+        """The program has waited for an operation."""
+        if operation.settle is not None:
+            operation.settle()
+            operation.settle = None
+
+    def complete_oldest(self, waking: bool = False) -> bool:
+        """Nobody can go on: let the oldest operation complete, or the oldest that may wake somebody.
+
+        False when there is none.
+        """
+        oldest = next((op for op in self.operations if op.wakes or op.barrier is not None or not waking), None)
+        if oldest is None:
+            return False
+        self.complete(oldest)
+        return True
+
+    def complete_all(self) -> None:
+        """The end of a wave: what was issued happens."""
+        while self.complete_oldest():
+            pass
+
+    def tick(self) -> None:
+        """A turn of the scheduler passes; under the random policy some operation may complete."""
+        if self.kind == "random" and self.operations and self.random.random() < 0.05:
+            self.complete(self.random.choice(self.operations))
+
+    def writing(self, host: int) -> Operation | None:
+        """The operation that is about to write a host address."""
+        return next((op for op in self.operations if any(r.meet(host, host + 1) for r in op.writes)), None)

@@ -1,0 +1,222 @@
+"""A kernel decoded for one machine: basic blocks of steps.
+
+Blocks end where control may leave or threads may wait; a warp-wide instruction has a block of its
+own, because early lanes must be able to wait in front of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..checks.unwritten import Loads, Names, Unwritten, doubtful_reads
+from ..errors import EmulatorError, PtxSyntaxError, ptx_line
+from ..measure.observe import Watcher, watch
+from ..ptx.syntax import Instruction, Negated
+from ..units.wgmma import Wgmma
+from .machine import Machine
+from .memory import threads_of
+from .opcodes import Opcode, Selection, Step, lookup
+
+
+@dataclass
+class Block:
+    """Straight-line steps, then at most one control step that decides where its threads go."""
+
+    number: int
+    instructions: list[Instruction] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    control: Step | None = None
+    control_guard: Callable[[Selection], np.ndarray] | None = None
+    joins: Callable[[Selection], np.ndarray] | None = None  # member lanes each thread must meet
+    joins_warpgroup: bool = False  # and all four warps of a warpgroup
+    successors: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Program:
+    blocks: list[Block]
+    block_of_label: dict[str, int]
+
+
+@dataclass
+class Facts:
+    """What decoding finds out about a kernel whatever the launch."""
+
+    entries: list[Opcode]
+    starts: list[int]  # of the blocks
+    names: list[Names]
+    doubtful: dict[int, set[str]]  # see unwritten.py
+
+
+def decode(machine: Machine, loads: Loads | None = None) -> Program:
+    """Decode every instruction once; raises UnknownInstruction before anything has run.
+
+    With `loads`, what comes out of shared memory is marked too (see unwritten.py).
+    """
+    body, labels = machine.kernel.body, machine.kernel.labels
+    facts: Facts | None = machine.kernel.facts
+    entries = facts.entries if facts is not None else [lookup(inst) for inst in body]
+    starts = facts.starts if facts is not None else _leaders(machine, entries)
+    number_of = {start: n for n, start in enumerate(starts)}
+    end = number_of.setdefault(len(body), len(starts))
+    machine.block_of_label = {label: number_of[at] for label, at in labels.items()}
+    machine.block_starts = number_of
+    program = Program([], machine.block_of_label)
+    for n, start in enumerate(starts):
+        stop = starts[n + 1] if n + 1 < len(starts) else len(body)
+        block = Block(n, body[start:stop])
+        block.successors = _successors(block, entries[start:stop], machine.block_of_label, machine, n + 1)
+        program.blocks.append(block)
+    if facts is None:
+        names = [Names.of(inst, entry) for inst, entry in zip(body, entries, strict=True)]
+        facts = Facts(entries, starts, names, doubtful_reads(machine.registers, program.blocks, names, None))
+        machine.kernel.facts = facts
+    doubtful = facts.doubtful
+    if loads is not None:
+        doubtful = doubtful_reads(machine.registers, program.blocks, facts.names, loads)
+    unwritten = Unwritten(machine, doubtful, facts.names, loads)
+    machine.unwritten_marks = unwritten.marks
+    watcher = watch(machine)
+    for block in program.blocks:
+        _decode_block(block, machine, entries, unwritten, watcher)
+    program.blocks.append(Block(end))  # falling off the end of the body
+    return program
+
+
+def narrow(sel: Selection, keep: np.ndarray) -> np.ndarray:
+    """The threads of a selection for which keep is true."""
+    return threads_of(sel)[keep]
+
+
+def _leaders(machine: Machine, entries: list[Opcode]) -> list[int]:
+    starts = {0, *machine.kernel.labels.values()}
+    for i, entry in enumerate(entries):
+        if entry.ends_block or entry.joins is not None:
+            starts.add(i + 1)
+        if entry.joins is not None:
+            starts.add(i)
+    starts.discard(len(entries))
+    return sorted(starts)
+
+
+def _successors(
+    block: Block, entries: list[Opcode], labels: dict[str, int], machine: Machine, following: int
+) -> list[int]:
+    last = block.instructions[-1]
+    if not entries[-1].ends_block:
+        return [following]
+    base = last.parts[0]
+    if base == "bra":
+        target = [labels[last.operands[0].name]]  # type: ignore[union-attr]
+        return target + ([following] if last.guard is not None else [])
+    if base == "brx":
+        targets = machine.kernel.branch_targets[last.operands[1].name]  # type: ignore[union-attr]
+        return [labels[t] for t in targets]
+    if base in ("ret", "exit", "trap"):
+        return [following] if last.guard is not None else []
+    return [following]
+
+
+def _decode_block(
+    block: Block, machine: Machine, entries: list[Opcode], unwritten: Unwritten, watcher: Watcher | None
+) -> None:
+    """Fill in the steps: exactly one per instruction, so that an error can name the one it happened in."""
+    for inst in block.instructions:
+        entry = entries[inst.index]
+        step = _decode(inst, entry, machine)
+        if watcher is not None:
+            step = watcher.executed(step, inst, entry)
+        guard = _guard(inst, machine)
+        if entry.joins is not None:
+            block.joins = _members(inst, entry, machine, guard)
+            block.joins_warpgroup = entry.joins == "warpgroup"
+        if entry.ends_block:
+            block.control, block.control_guard = step, guard
+            step = _nothing  # only the checks and marks of the operands
+        watched = unwritten.watch(step, inst, entry)
+        if not inst.opcode.startswith("wgmma"):
+            watched = _watch_wgmma(watched, inst, unwritten.names[inst.index], machine)
+        if watched is not _nothing or not entry.ends_block:
+            watched = _guarded(watched, guard)
+        watched = unwritten.check_guard(watched, inst)
+        if watcher is not None:
+            watched = watcher.issued(watched, inst, entry)
+        if watched is not _nothing or not entry.ends_block:
+            block.steps.append(watched)
+
+
+def _nothing(sel: Selection) -> None:
+    """The step of an instruction whose work is done elsewhere."""
+
+
+def _decode(inst: Instruction, entry: Opcode, machine: Machine) -> Step:
+    """Decode one instruction; any error names its PTX line."""
+    try:
+        return entry.decode(inst, machine)
+    except IndexError as error:
+        raise PtxSyntaxError(f"PTX line {inst.line}: {inst.text!r} has too few operands") from error
+    except EmulatorError as error:
+        if error.place is None and not error.notes:
+            error.notes.append(ptx_line(inst.line, inst.text))
+        raise
+
+
+def _watch_wgmma(step: Step, inst: Instruction, names: Names, machine: Machine) -> Step:
+    """Registers of a WGMMA: an ordinary instruction must not touch them in flight, and what it writes needs a fence.
+
+    The ISA asks for the fence after reads too; instructions issue in order, so a WGMMA cannot overtake
+    a read, and NVIDIA's dense_gemm_fp8_2xacc.py relies on that.  Copies (mov) are the compiler's own.
+    """
+    wgmma = machine.unit(Wgmma)
+    results = [wgmma.rows[name] for name in names.written if name in wgmma.rows]
+    rows = [*results, *(wgmma.rows[name] for name in names.others if name in wgmma.rows)]
+    if not rows:
+        return step
+    written = [] if inst.parts[0] == "mov" else results
+
+    def run(sel: Selection) -> None:
+        if wgmma.in_flight:
+            wgmma.check_access(rows, sel, results)
+        step(sel)
+        for row in written:
+            wgmma.touched[row, sel] = 1 + inst.index
+
+    return run
+
+
+def _guard(inst: Instruction, machine: Machine) -> Callable[[Selection], np.ndarray] | None:
+    if inst.guard is None:
+        return None
+    return machine.predicate(Negated(inst.guard) if inst.guard_negated else inst.guard)
+
+
+def _guarded(step: Step, guard: Callable[[Selection], np.ndarray] | None) -> Step:
+    if guard is None:
+        return step
+
+    def run(sel: Selection) -> None:
+        active = guard(sel)
+        if active.all():
+            step(sel)
+        elif active.any():
+            step(narrow(sel, active))
+
+    return run
+
+
+def _members(
+    inst: Instruction, entry: Opcode, machine: Machine, guard: Callable[[Selection], np.ndarray] | None
+) -> Callable[[Selection], np.ndarray]:
+    """Which lanes must arrive together: the member mask, or every lane of the warp.
+
+    A lane whose guard is false executes nothing, so it has nobody to wait for.
+    """
+    if isinstance(entry.joins, str):
+        return lambda sel: np.uint32(0xFFFFFFFF)  # type: ignore[return-value]
+    row = machine.source(inst.operands[int(entry.joins)], np.uint32)  # type: ignore[arg-type]
+    if guard is None:
+        return lambda sel: row[sel]
+    return lambda sel: np.where(guard(sel), row[sel], np.uint32(0))

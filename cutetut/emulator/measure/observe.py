@@ -1,0 +1,54 @@
+"""Looking at a kernel while it runs: an observer may wrap every step, and costs nothing when there is none.
+
+Observers are asked when a kernel is decoded, once per launch, so that a launch without one runs exactly the
+steps that the units made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Protocol
+
+from ..machine.opcodes import Opcode, Step
+
+if TYPE_CHECKING:
+    from ..machine.machine import Machine
+    from ..ptx.syntax import Instruction
+
+
+class Watcher(Protocol):
+    """What an observer does to the steps of one launch."""
+
+    def executed(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
+        """The step to run in place of an instruction's own: it is called with the threads whose guard is true."""
+
+    def issued(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
+        """The same around the guard: it is called with every thread that the instruction is issued for."""
+
+
+class Observer(Protocol):
+    """Something that looks at launches."""
+
+    def watch(self, machine: Machine) -> Watcher:
+        """A launch begins."""
+
+
+_current: ContextVar[Observer | None] = ContextVar("observer", default=None)
+
+
+@contextmanager
+def observing(observer: Observer) -> Iterator[None]:
+    """Show every launch of this thread to an observer, in place of the one before."""
+    token = _current.set(observer)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def watch(machine: Machine) -> Watcher | None:
+    """The current observer's view of a launch; None without an observer."""
+    observer = _current.get()
+    return None if observer is None else observer.watch(machine)

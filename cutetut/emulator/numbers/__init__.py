@@ -1,0 +1,1 @@
+"""Number formats, how results are rounded and combined; knows neither instructions nor threads."""

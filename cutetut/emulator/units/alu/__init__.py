@@ -1,0 +1,1 @@
+"""The arithmetic units: integer, float, half, comparisons, moves, conversions; each fills the opcode table."""

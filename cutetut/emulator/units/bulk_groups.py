@@ -1,0 +1,74 @@
+"""Bulk groups: the stores of the copy engine that a thread has issued, and its waits (PTX ISA section 9.7.9.28)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..machine.memory import threads_of
+from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
+from ..machine.pending import Operation
+from ..ptx.syntax import Immediate
+
+if TYPE_CHECKING:
+    from ..machine.machine import Machine
+    from ..ptx.syntax import Instruction
+
+
+@state
+class BulkGroups(UnitState):
+    """Each thread's committed groups of stores, oldest first, and the group it is filling."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.open: dict[int, list[Operation]] = {}
+        self.committed: dict[int, list[list[Operation]]] = {}
+
+    def reset(self) -> None:
+        self.open.clear()
+        self.committed.clear()
+
+    def add(self, thread: int, operation: Operation) -> None:
+        self.open.setdefault(thread, []).append(operation)
+
+    def commit(self, thread: int) -> None:
+        self.committed.setdefault(thread, []).append(self.open.pop(thread, []))
+
+    def wait(self, thread: int, keep: int, read_only: bool) -> None:
+        """Finish all but the newest `keep` groups, or only their reading of shared memory."""
+        groups = self.committed.get(thread, [])
+        ready = groups[: max(0, len(groups) - keep)]
+        for operation in (op for group in ready for op in group):
+            if read_only and operation.read is not None:
+                if not operation.done:
+                    operation.read()
+            else:
+                self.machine.pending.complete(operation)
+            self.machine.pending.settle(operation)
+        if not read_only:
+            self.committed[thread] = groups[len(ready) :]
+
+
+@opcode("cp.async.bulk.commit_group", unit="tma", section="9.7.9.28.1", results=0)
+def decode_commit(inst: Instruction, machine: Machine) -> Step:
+    """Close the thread's group of bulk stores."""
+
+    def step(sel: Selection) -> None:
+        for thread in threads_of(sel).tolist():
+            machine.unit(BulkGroups).commit(thread)
+
+    return step
+
+
+@opcode("cp.async.bulk.wait_group", unit="tma", forms="{.read} N", section="9.7.9.28.2", results=0)
+def decode_wait(inst: Instruction, machine: Machine) -> Step:
+    """Wait until at most N groups are under way; with .read only their sources must be free."""
+    read_only = inst.parts[-1] == "read"
+    if not isinstance(inst.operands[0], Immediate):
+        raise unsupported(inst, "the count must be a constant")
+    keep = int(inst.operands[0].value)
+
+    def step(sel: Selection) -> None:
+        for thread in threads_of(sel).tolist():
+            machine.unit(BulkGroups).wait(thread, keep, read_only)
+
+    return step

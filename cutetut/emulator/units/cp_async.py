@@ -1,0 +1,207 @@
+"""Non-bulk asynchronous copies of 4, 8 or 16 bytes per thread (PTX ISA section 9.7.9.25.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..machine.memory import HOST, check_alignment, index, threads_of
+from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
+from ..machine.operands import addresses
+from ..machine.pending import Operation
+from ..machine.ranges import scattered
+from ..ptx.syntax import Immediate, Operand, Register
+from .mbarrier import Mbarriers
+
+if TYPE_CHECKING:
+    from ..machine.machine import Machine
+    from ..ptx.syntax import Instruction
+    from .mbarrier import Mbarrier
+
+
+class Copies:
+    """What one cp.async instruction copies for some threads: a row per thread."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        threads: np.ndarray,
+        hosts: np.ndarray,
+        origin: np.ndarray,
+        count: np.ndarray,
+        nbytes: int,
+        inst: int,
+    ) -> None:
+        self.machine, self.threads, self.nbytes, self.inst = machine, threads, nbytes, inst
+        self.hosts, self.origin, self.count = hosts, origin, count  # to, from, and bytes that are not zero fill
+        self.groups = machine.unit(CopyGroups).closed[threads]  # the group of each copy, counted by its thread
+        self.arrived = np.zeros(len(threads), np.bool_)
+        self.awaited = np.zeros(len(threads), np.bool_)
+        self.operation: Operation
+
+    def arrive(self, rows: np.ndarray) -> None:
+        """Bring the bytes of some rows."""
+        rows = rows & ~self.arrived
+        if not rows.any():
+            return
+        self.arrived |= rows
+        hosts, count = self.hosts[rows], self.count[rows]
+        lanes = np.arange(self.nbytes)[None, :]
+        inside = lanes < count[:, None]
+        values = np.zeros((len(hosts), self.nbytes), np.uint8)
+        values[inside] = HOST[1][index((self.origin[rows][:, None] + lanes)[inside], 1)]
+        unit = min(self.nbytes, 8)
+        words = values.view({4: np.uint32, 8: np.uint64}[unit])
+        for part in range(self.nbytes // unit):
+            HOST[unit][index(hosts + part * unit, unit)] = words[:, part]
+        self.machine.shared.mark_written_many(hosts, self.nbytes)
+
+    def wait(self, rows: np.ndarray) -> None:
+        """The copying threads of some rows have waited: the bytes are theirs, and of whom they meet from now on."""
+        self.arrive(rows)
+        rows = rows & ~self.awaited
+        self.awaited |= rows
+        self.machine.shared.copied(self.hosts[rows], self.nbytes, self.threads[rows], self.inst)
+        if self.arrived.all():
+            self.machine.pending.complete(self.operation)
+
+
+@state
+class CopyGroups(UnitState):
+    """The copies under way, and how many groups each thread has closed."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.closed = np.zeros(machine.T, np.int64)
+        self.under_way: list[Copies] = []
+
+    def reset(self) -> None:
+        self.closed[:] = 0
+        self.under_way.clear()
+
+    def commit(self, sel: Selection) -> None:
+        self.closed[sel] += 1
+
+    def wait(self, threads: np.ndarray, keep: int) -> None:
+        """Finish all but the newest `keep` groups of each thread."""
+        if not self.under_way:
+            return
+        ready = np.full(self.machine.T, -1, np.int64)  # the newest group that must be complete
+        ready[threads] = self.closed[threads] - keep - 1
+        for copies in self.under_way:
+            copies.wait(copies.groups <= ready[copies.threads])
+        self.current()
+
+    def current(self) -> list[Copies]:
+        """The copies that some thread has not waited for."""
+        self.under_way = [copies for copies in self.under_way if not copies.awaited.all()]
+        return self.under_way
+
+
+@opcode("cp.async.ca", "cp.async.cg", unit="cp_async", section="9.7.9.25.3.1", results=0,
+        forms=".shared.global{.L2 hints} [dst], [src], 4 | 8 | 16{, source bytes | ignore-src}{, policy}")  # fmt: skip
+def decode_cp_async(inst: Instruction, machine: Machine) -> Step:
+    """Copy a few bytes per thread; a smaller source size fills the rest with zeros."""
+    to, source, size, *rest = inst.operands
+    if not isinstance(size, Immediate):
+        raise unsupported(inst, "the size must be a constant")
+    known = {"shared", "shared::cta", "global", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"}
+    if not set(inst.parts[3:]) <= known:
+        raise unsupported(inst, f"modifier .{sorted(set(inst.parts[3:]) - known)[0]}")
+    if "L2::cache_hint" in inst.parts:
+        rest = rest[:-1]
+    nbytes = int(size.value)
+    if nbytes not in (4, 8, 16) or (inst.parts[2] == "cg" and nbytes != 16):
+        raise unsupported(inst, f"a copy of {nbytes} bytes")
+    get_to, get_from = addresses(inst, machine, to), addresses(inst, machine, source)
+    taken = _source_bytes(machine, rest[0] if rest else None, nbytes)
+
+    def step(sel: Selection) -> None:
+        threads = threads_of(sel)
+        count, origin = taken(threads), get_from(threads)
+        check_alignment(origin, nbytes, threads, "global")
+        some = count > 0
+        if some.all() and int(count.min()) == nbytes:
+            machine.memory.locate(origin, nbytes, threads, False)
+        elif some.any():
+            for end in (origin, origin + count - 1):
+                machine.memory.locate(end[some], 1, threads[some], False)
+        hosts = machine.shared.claim_many(get_to(threads), nbytes, threads)
+        machine.shared.copying(hosts, nbytes, threads, inst.index)
+        copies = Copies(machine, threads, hosts, origin, count, nbytes, inst.index)
+        what = f"the cp.async of {nbytes} bytes per thread"
+        everything = np.ones(len(threads), np.bool_)
+        copies.operation = Operation(what, inst, int(threads[0]), lambda: copies.arrive(everything),
+                                     writes=(scattered(hosts, nbytes),))  # fmt: skip
+        machine.unit(CopyGroups).under_way.append(copies)
+        machine.pending.issue(copies.operation)
+
+    return step
+
+
+def _source_bytes(machine: Machine, operand: Operand | None, nbytes: int) -> Callable[[np.ndarray], np.ndarray]:
+    """How many bytes each thread reads: all, as many as a register says, or none where a predicate is true."""
+    if operand is None:
+        return lambda threads: np.full(len(threads), nbytes)
+    if isinstance(operand, Register) and machine.register_dtype(operand) == np.bool_:
+        ignored = machine.predicate(operand)
+        return lambda threads: np.where(ignored(threads), 0, nbytes)
+    given = machine.source(operand, np.uint32)
+    return lambda threads: np.minimum(given[threads].astype(np.int64), nbytes)
+
+
+@opcode("cp.async.commit_group", unit="cp_async", section="9.7.9.25.3.2", results=0)
+def decode_commit(inst: Instruction, machine: Machine) -> Step:
+    """Close the thread's group of copies."""
+    return lambda sel: machine.unit(CopyGroups).commit(sel)
+
+
+@opcode(
+    "cp.async.wait_group", "cp.async.wait_all", unit="cp_async", forms="N, or all", section="9.7.9.25.3.3", results=0
+)
+def decode_wait(inst: Instruction, machine: Machine) -> Step:
+    """Wait until at most N of the thread's groups are under way."""
+    every = inst.parts[2] == "wait_all"
+    keep = 0 if every or not isinstance(inst.operands[0], Immediate) else int(inst.operands[0].value)
+
+    def step(sel: Selection) -> None:
+        threads = threads_of(sel)
+        if every:
+            machine.unit(CopyGroups).commit(threads)
+        machine.unit(CopyGroups).wait(threads, keep)
+
+    return step
+
+
+@opcode("cp.async.mbarrier.arrive", unit="cp_async", forms="{.noinc}.shared.b64 [addr]", section="9.7.13.15.15",
+        results=0)  # fmt: skip
+def decode_arrive(inst: Instruction, machine: Machine) -> Step:
+    """Arrive at an mbarrier when the thread's earlier copies are complete."""
+    address = addresses(inst, machine, inst.operands[0])
+    counts = "noinc" in inst.parts
+
+    def step(sel: Selection) -> None:
+        threads = threads_of(sel)
+        hosts = machine.shared.locate_barrier(address(threads), threads, False, inst.index)
+        for host in np.unique(hosts).tolist():
+            mine = threads[hosts == host]
+            barrier = machine.unit(Mbarriers).at(host, mine)
+            if not counts:
+                barrier.pending += len(mine)
+            machine.pending.issue(_arrival(machine, inst, barrier, mine))
+
+    return step
+
+
+def _arrival(machine: Machine, inst: Instruction, barrier: Mbarrier, threads: np.ndarray) -> Operation:
+    """Once the copies that threads have issued so far are complete, they count as arrived."""
+    before = [(copies, np.isin(copies.threads, threads)) for copies in machine.unit(CopyGroups).current()]
+
+    def run() -> None:
+        for copies, rows in before:
+            copies.wait(rows)
+        machine.unit(Mbarriers).arrive(barrier, len(threads), inst, threads)
+
+    return Operation("the arrival that follows cp.async", inst, int(threads[0]), run, wakes=True)

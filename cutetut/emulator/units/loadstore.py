@@ -1,0 +1,300 @@
+"""Loads, stores and address conversions (PTX ISA section 9.7.9).
+
+The emulator executes memory operations one after the other, a stronger order than any PTX
+consistency level, so ordering and cache modifiers change nothing here and are only checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from ..machine.memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, index, warps_of
+from ..machine.opcodes import Selection, Step, opcode, unsupported
+from ..machine.operands import addresses, elements_of
+from ..numbers.rounding import UINT
+from ..ptx.syntax import BYTES, Address, Immediate, Operand, Register, Sink, Symbol
+from .mbarrier import Mbarriers
+
+if TYPE_CHECKING:
+    from ..machine.machine import Machine
+    from ..ptx.syntax import Instruction
+
+
+class Space(Protocol):
+    """Anything that can say where an address lies in host memory."""
+
+    def locate(self, address: np.ndarray, nbytes: int, sel: Selection, store: bool) -> np.ndarray: ...
+
+
+SPACES = {
+    "global",
+    "shared",
+    "local",
+    "param",
+    "const",
+    "shared::cta",
+    "shared::cluster",
+    "param::entry",
+    "param::func",
+}
+ORDER = {"weak", "relaxed", "acquire", "release", "volatile", "mmio", "cta", "cluster", "gpu", "sys"}
+STRONG = {"relaxed", "acquire", "release", "volatile", "mmio"}
+CACHE = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"}
+VECTOR = {"v2": 2, "v4": 4, "v8": 8}
+INT = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+
+
+class Access:
+    """What ld and st share: modifiers, address and the registers loaded to or stored from."""
+
+    def __init__(self, inst: Instruction, machine: Machine) -> None:
+        first, second = inst.operands[:2]
+        where, registers = (first, second) if inst.parts[0] == "st" else (second, first)
+        self.space, self.count, self.cache_hint = "generic", 1, False
+        self.strong = not STRONG.isdisjoint(inst.parts)  # threads may race here: it is a flag
+        self.type = inst.parts[-1]
+        if self.type not in BYTES or self.type == "pred":
+            raise unsupported(inst, f"type {self.type}")
+        for part in inst.parts[1:-1]:
+            if part in SPACES:
+                self.space = part.split("::")[0]
+            elif part in VECTOR:
+                self.count = VECTOR[part]
+            elif part == "L2::cache_hint":
+                self.cache_hint = True
+            elif part not in ORDER and part not in CACHE and not part.startswith(("L1::", "L2::")):
+                raise unsupported(inst, f"modifier .{part}")
+        self.nbytes = BYTES[self.type]
+        self.total = self.nbytes * self.count
+        self.items = elements_of(registers)
+        if len(self.items) != self.count:
+            raise unsupported(inst, f"{len(self.items)} registers for {self.count} values")
+        self.address = addresses(inst, machine, where)
+        assert isinstance(where, Address)
+        self.where = where
+        self.memory = self._memory(machine)
+
+    def _memory(self, machine: Machine) -> Space:
+        space = self.space
+        if isinstance(self.where.base, Symbol):
+            space = machine.symbol_space(self.where.base.name)
+        if space == "shared":
+            return machine.shared
+        if space == "local":
+            return machine.local
+        return machine.generic if space == "generic" else machine.memory
+
+
+@opcode("ld", "ldu", unit="memory", section="9.7.9.8, 9.7.9.9, 9.7.9.10",
+        forms="{.weak .relaxed .acquire .volatile}{.scope}{.global .shared .local .param .const}{.nc}{cache and "
+              "eviction hints}{.v2 .v4 .v8}.b8-.b128 .u .s .f")  # fmt: skip
+def decode_ld(inst: Instruction, machine: Machine) -> Step:
+    """Load one to eight values per thread; narrow ones are zero- or sign-extended to the register."""
+    access = Access(inst, machine)
+    if access.space == "param" and _is_kernel_param(machine, access.where):
+        return _load_kernel_param(inst, machine, access)
+    if access.type == "b128":
+        return _load_128(inst, machine, access)
+    writers = [_writer(machine, item, access) for item in access.items]
+    locate, address, total, unit = access.memory.locate, access.address, access.total, access.nbytes
+    host = HOST[unit]
+
+    def step(sel: Selection) -> None:
+        machine.shared.executes(inst.index, access.strong)
+        at = index(locate(address(sel), total, sel, False), unit)
+        for i, write in enumerate(writers):
+            write(sel, host[at + i] if i else host[at])
+
+    return _acquiring(machine, step) if "acquire" in inst.parts or "volatile" in inst.parts else step
+
+
+def _acquiring(machine: Machine, step: Step) -> Step:
+    """A load that waits for a flag orders what comes after it, like a barrier."""
+
+    def run(sel: Selection) -> None:
+        step(sel)
+        machine.clocks.learn_everything(warps_of(sel))
+
+    return run
+
+
+def _writer(machine: Machine, item: Operand, access: Access) -> Callable[[Selection, np.ndarray], None]:
+    """Assign raw loaded values to a register that may be wider than they are."""
+    if isinstance(item, Sink):
+        return lambda sel, values: None
+    width = machine.register_dtype(item).itemsize
+    if access.type.startswith("s") and width > access.nbytes:
+        signed = machine.target(item, INT[width])
+        narrow = INT[access.nbytes]
+
+        def write_signed(sel: Selection, values: np.ndarray) -> None:
+            signed[sel] = values.view(narrow)
+
+        return write_signed
+    row = machine.target(item, UINT[width])
+
+    def write(sel: Selection, values: np.ndarray) -> None:
+        row[sel] = values
+
+    return write
+
+
+def _is_kernel_param(machine: Machine, where: Address) -> bool:
+    return isinstance(where.base, Symbol) and where.base.name in {p.name for p in machine.kernel.params}
+
+
+def _load_kernel_param(inst: Instruction, machine: Machine, access: Access) -> Step:
+    """A kernel parameter is the same for all threads, so its value is known when decoding."""
+    assert isinstance(access.where.base, Symbol)
+    start = machine.symbols[access.where.base.name] + access.where.offset
+    if not machine.param_base <= start or start + access.total > machine.param_base + machine.param_bytes:
+        raise unsupported(inst, "the load reaches past the kernel's parameters")
+    writers = [_writer(machine, item, access) for item in access.items]
+    values = [
+        HOST[access.nbytes][index(np.array([start + i * access.nbytes]), access.nbytes)] for i in range(access.count)
+    ]
+
+    def step(sel: Selection) -> None:
+        for write, value in zip(writers, values, strict=True):
+            write(sel, value)
+
+    return step
+
+
+def _load_128(inst: Instruction, machine: Machine, access: Access) -> Step:
+    rows = [machine.registers[item.name] if isinstance(item, Register) else None for item in access.items]
+    locate, address, total = access.memory.locate, access.address, access.total
+
+    def step(sel: Selection) -> None:
+        machine.shared.executes(inst.index, access.strong)
+        at = index(locate(address(sel), total, sel, False), 8)
+        for i, row in enumerate(rows):
+            if row is not None:
+                row[sel, 0], row[sel, 1] = HOST[8][at + 2 * i], HOST[8][at + 2 * i + 1]
+
+    return step
+
+
+@opcode("st", unit="memory", section="9.7.9.11", results=0,
+        forms="{.weak .relaxed .release .volatile}{.scope}{.global .shared .local .param}{cache and eviction hints}"
+              "{.v2 .v4 .v8}.b8-.b128 .u .s .f")  # fmt: skip
+def decode_st(inst: Instruction, machine: Machine) -> Step:
+    """Store one to eight values per thread."""
+    access = Access(inst, machine)
+    if access.type == "b128":
+        return _store_128(inst, machine, access)
+    rows = [_value_row(machine, item, access) for item in access.items]
+    locate, address, total, unit = access.memory.locate, access.address, access.total, access.nbytes
+    host = HOST[unit]
+
+    def step(sel: Selection) -> None:
+        machine.shared.executes(inst.index, access.strong)
+        at = index(locate(address(sel), total, sel, True), unit)
+        for i, row in enumerate(rows):
+            host[at + i if i else at] = row[sel]
+
+    return step
+
+
+def _value_row(machine: Machine, item: Operand, access: Access) -> np.ndarray:
+    if isinstance(item, Immediate) and access.type.startswith("f") and item.bits is None:
+        dtype = {2: np.float16, 4: np.float32, 8: np.float64}[access.nbytes]
+        return np.broadcast_to(np.array(machine.source(item, dtype)[0]).view(UINT[access.nbytes]), (machine.T,))
+    return machine.source(item, UINT[access.nbytes])
+
+
+def _store_128(inst: Instruction, machine: Machine, access: Access) -> Step:
+    rows = [machine.registers[item.name] for item in access.items if isinstance(item, Register)]
+    locate, address, total = access.memory.locate, access.address, access.total
+
+    def step(sel: Selection) -> None:
+        machine.shared.executes(inst.index, access.strong)
+        at = index(locate(address(sel), total, sel, True), 8)
+        for i, row in enumerate(rows):
+            HOST[8][at + 2 * i], HOST[8][at + 2 * i + 1] = row[sel, 0], row[sel, 1]
+
+    return step
+
+
+_WINDOW = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
+
+
+@opcode("cvta", unit="memory", section="9.7.9.20", forms="{.to}.global .shared .local .const .param .u32 .u64")
+def decode_cvta(inst: Instruction, machine: Machine) -> Step:
+    """Convert between a space's own addresses and generic ones."""
+    to_space = inst.parts[1] == "to"
+    space = inst.parts[2 if to_space else 1].split("::")[0]
+    if space not in ("global", "shared", "local", "const", "param") or inst.parts[-1] not in ("u64", "u32"):
+        raise unsupported(inst)
+    d, a = machine.target(inst.operands[0], np.uint64), inst.operands[1]
+    if isinstance(a, Address) and isinstance(a.base, Symbol):
+        value = machine.symbol_address(a.base.name) + a.offset
+        source = machine.constant(value, np.dtype(np.uint64))
+    else:
+        source = machine.source(a, np.uint64)
+    window = np.uint64(_WINDOW.get(space, 0))
+
+    def step(sel: Selection) -> None:
+        d[sel] = source[sel] - window if to_space else source[sel] + window
+
+    return step
+
+
+@opcode("isspacep", unit="memory", section="9.7.9.19", forms=".global .shared .local .const .param")
+def decode_isspacep(inst: Instruction, machine: Machine) -> Step:
+    """Whether a generic address lies in a space."""
+    space = inst.parts[1].split("::")[0]
+    d, a = machine.target(inst.operands[0], np.bool_), machine.source(inst.operands[1], np.uint64)
+    windows = np.uint64(SHARED_WINDOW | LOCAL_WINDOW)
+    if space in _WINDOW:
+        window = np.uint64(_WINDOW[space])
+        return lambda sel: d.__setitem__(sel, (a[sel] & windows) == window)
+    if space != "global":
+        raise unsupported(inst)
+    return lambda sel: d.__setitem__(sel, (a[sel] & windows) == 0)
+
+
+@opcode("prefetch", "prefetchu", "discard.global", "applypriority.global", unit="memory",
+        section="9.7.9.15 to 9.7.9.18", results=0, forms="{.global .local}.L1 .L2, .tensormap")  # fmt: skip
+def decode_prefetch(inst: Instruction, machine: Machine) -> Step:
+    """Cache hints change no value."""
+    return lambda sel: None
+
+
+@opcode("createpolicy", unit="memory", section="9.7.9.18", forms=".fractional .range .cvt")
+def decode_createpolicy(inst: Instruction, machine: Machine) -> Step:
+    """A cache policy is opaque and changes no value."""
+    d = machine.target(inst.operands[0], np.uint64)
+    return lambda sel: d.__setitem__(sel, 0)
+
+
+@opcode("membar", "fence", unit="memory", section="9.7.13.4", results=0,
+        forms="{.sc .acq_rel .acquire .release}.cta .cluster .gpu .sys")  # fmt: skip
+def decode_fence(inst: Instruction, machine: Machine) -> Step:
+    """Memory operations already happen one after the other here; a fence only counts as meeting others."""
+    allowed = {"sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "sys", "gl", "level",
+               "sync_restrict::shared::cta.cluster", "sync_restrict::shared::cluster.cluster"}  # fmt: skip
+    for part in inst.parts[1:]:
+        if part not in allowed:
+            raise unsupported(inst, f"modifier .{part}")
+    return lambda sel: machine.clocks.learn_everything(warps_of(sel))  # the other half of a hand-made barrier
+
+
+@opcode("fence.proxy", unit="memory", section="9.7.13.4", results=0,
+        forms=".async{.global .shared::cta .shared::cluster}, .alias, .tensormap::generic")  # fmt: skip
+def decode_fence_proxy(inst: Instruction, machine: Machine) -> Step:
+    """Make ordinary stores visible to the async proxy (TMA, WGMMA)."""
+    kind = inst.parts[2].split("::")[0]
+    if kind not in ("async", "alias", "tensormap"):
+        raise unsupported(inst)
+    if kind != "async" or inst.parts[-1] == "global":
+        return lambda sel: None
+
+    def step(sel: Selection) -> None:
+        machine.clocks.fence(warps_of(sel))
+        machine.unit(Mbarriers).fence()
+
+    return step

@@ -1,0 +1,461 @@
+"""Memory barriers in shared memory (PTX ISA section 9.7.13.15).
+
+An mbarrier counts two things down: *pending arrivals* of threads and *pending bytes* (tx-count) of
+asynchronous copies.  When both are zero its phase is complete and the next one starts with the full
+arrival count.  A waiter names the phase it waits for by its parity, or by the state that an arrival
+returned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..checks.clocks import Knowledge
+from ..errors import AsyncMismatch, IllegalInstruction, MissingBarrier, MissingFence
+from ..machine.memory import SHARED_WINDOW, threads_of
+from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
+from ..machine.operands import addresses
+from ..ptx.syntax import Sink
+
+if TYPE_CHECKING:
+    from ..machine.machine import Machine
+    from ..machine.pending import Operation
+    from ..ptx.syntax import Instruction, Operand
+
+MAX_COUNT = (1 << 20) - 1  # of arrivals, and of pending bytes in either direction
+BYTES = "the byte count of expect_tx, that of all copies of a phase: with less, waiters read too early"
+
+
+@dataclass
+class Waiter:
+    """Threads asleep in try_wait, each with the phase it waits for and where the answer goes."""
+
+    threads: np.ndarray
+    phase: np.ndarray  # done when the barrier's phase number exceeds it
+    result: np.ndarray | None
+    inst: Instruction
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """Some threads arrived with one instruction, or announced bytes with it."""
+
+    inst: Instruction
+    threads: np.ndarray
+    count: int
+    expected: int = 0
+
+
+@dataclass(eq=False)
+class Mbarrier:
+    """One barrier object: `phase` counts completed phases, its lowest bit is the current parity."""
+
+    host: int
+    offset: int  # in its CTA's shared memory, for messages
+    cta: int
+    count: int
+    made_by: int  # the thread that initialised it,
+    made_with: Instruction
+    made_at: int  # and when, in the time of its warp
+    clock: int  # its own column in the clocks of who knows of whom
+    pending: int = 0
+    bytes: int = 0
+    phase: int = 0
+    fenced: bool = False  # the async proxy sees the initialisation
+    known: bool = False  # every thread of the cluster does
+    gathered: Knowledge | None = None  # what those knew who have arrived in this phase,
+    knowledge: Knowledge | None = None  # and in all phases before
+    waiters: list[Waiter] = field(default_factory=list)
+    arrivals: list[Arrival] = field(default_factory=list)  # of the current phase
+    passed: tuple[Instruction, int, np.ndarray] | None = None  # the last wait that went through: phase and threads
+
+    def describe(self) -> str:
+        return (
+            f"mbarrier at shared offset {self.offset}: phase {self.phase} (parity {self.phase & 1}), "
+            f"{self.pending} of {self.count} arrivals and {self.bytes} bytes pending"
+        )
+
+
+@state
+class Mbarriers(UnitState):
+    """All mbarriers of the resident CTAs, by host address."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.objects: dict[int, Mbarrier] = {}
+        self.used_by: dict[int, set[int]] = {}  # arriving instruction -> instructions that initialised its barriers
+
+    def reset(self) -> None:
+        self.objects.clear()
+
+    def at(self, host: int, threads: np.ndarray) -> Mbarrier:
+        """The barrier at a host address, for threads that know of it.
+
+        Raises IllegalInstruction if nothing initialised one there, MissingBarrier if nothing orders the
+        initialisation before this use.
+        """
+        barrier = self.objects.get(host)
+        if barrier is None:
+            offset = self.machine.shared.where(host)[1]
+            raise IllegalInstruction(
+                f"no mbarrier was initialised at shared offset {offset}",
+                threads=threads[:1],
+                hint="mbarrier_init before use, and a barrier between the initialising thread and the others",
+            )
+        if not barrier.known:
+            self._check_known(barrier, threads)
+        return barrier
+
+    def _check_known(self, barrier: Mbarrier, threads: np.ndarray) -> None:
+        m = self.machine
+        across = m.cta_of[threads] != barrier.cta
+        for part, abroad in ((threads[~across], False), (threads[across], True)):
+            meeting = "cluster_arrive and cluster_wait" if abroad else "sync_threads"
+            strangers = self._strangers(barrier, part)
+            if strangers.any():
+                error = MissingBarrier(
+                    f"the mbarrier at shared offset {barrier.offset} is used by threads that cannot know yet that it "
+                    "is initialised",
+                    threads=part[strangers],
+                    hint=f"mbarrier_init_fence, then {meeting}, between mbarrier_init and the first use",
+                )
+                m.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
+                raise error
+        everyone = np.flatnonzero(m.live & (m.cta_of // m.cluster_size == barrier.cta // m.cluster_size))
+        barrier.known = not self._strangers(barrier, everyone).any()
+
+    def _strangers(self, barrier: Mbarrier, threads: np.ndarray) -> np.ndarray:
+        """Which threads cannot know yet that the barrier has been initialised."""
+        return ~self.machine.clocks.knows(threads >> 5, barrier.made_by >> 5, barrier.made_at)
+
+    def signalled(self, host: int, thread: int) -> Mbarrier:
+        """The barrier that an asynchronous copy will signal: its initialisation is fenced for the async proxy."""
+        barrier = self.at(host, np.array([thread]))
+        if not barrier.fenced:
+            error = MissingFence(
+                f"the copy signals the mbarrier at shared offset {barrier.offset} through the async proxy, and no "
+                "fence came after its initialisation",
+                threads=np.array([thread]),
+                hint="mbarrier_init_fence (or fence.proxy.async) after mbarrier_init, then a barrier",
+            )
+            self.machine.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
+            raise error
+        return barrier
+
+    def fence(self) -> None:
+        """A fence after initialisation: the async proxy and the cluster see the barriers there are."""
+        for barrier in self.objects.values():
+            barrier.fenced = True
+
+    def init(self, host: int, thread: int, count: int, inst: Instruction) -> None:
+        if not 1 <= count <= MAX_COUNT:
+            raise IllegalInstruction(f"an mbarrier for {count} arrivals; 1 to {MAX_COUNT} are allowed",
+                                     threads=np.array([thread]))  # fmt: skip
+        cta, offset = self.machine.shared.where(host)
+        clocks = self.machine.clocks
+        made_at, clock = clocks.time(thread >> 5), clocks.new_member()
+        self.objects[host] = Mbarrier(host, offset, cta, count, thread, inst, made_at, clock, pending=count)
+
+    def arrive(self, barrier: Mbarrier, arrivals: int, inst: Instruction, threads: np.ndarray) -> None:
+        """Count arrivals; the last one, with no bytes pending, completes the phase."""
+        if arrivals > barrier.pending:
+            raise self._too_many(barrier, arrivals, threads)
+        barrier.pending -= arrivals
+        barrier.gathered = self.machine.clocks.release(np.unique(threads >> 5)).join(barrier.gathered)
+        barrier.arrivals.append(Arrival(inst, threads, arrivals))
+        self.used_by.setdefault(inst.index, set()).add(barrier.made_with.index)
+        self._settle(barrier)
+
+    def _too_many(self, barrier: Mbarrier, arrivals: int, threads: np.ndarray) -> IllegalInstruction:
+        many = f"{arrivals} more arrivals" if arrivals > 1 else "one more arrival"
+        error = IllegalInstruction(f"{many} at the {barrier.describe()}", threads=threads[:1])
+        error.hint = (
+            "the arrival count given to mbarrier_init, and which threads arrive: one of a warp (elect_one), or all"
+        )
+        if barrier.pending == 0:
+            error.hint = (
+                "the phase has all its arrivals and waits for bytes: a producer must wait until the consumers have "
+                "released the stage before it announces the next load"
+            )
+        m = self.machine
+        m.scheduler.note(error, barrier.made_with, barrier.made_by, "the mbarrier was initialised here")
+        for arrival in barrier.arrivals[-1:]:
+            m.scheduler.note(error, arrival.inst, int(arrival.threads[0]), "the last arrival was here")
+        return error
+
+    def expect(self, barrier: Mbarrier, nbytes: int, inst: Instruction, threads: np.ndarray) -> None:
+        """Expect more bytes in the current phase."""
+        barrier.bytes += nbytes
+        barrier.arrivals.append(Arrival(inst, threads, 0, nbytes))
+        if abs(barrier.bytes) > MAX_COUNT:
+            raise IllegalInstruction(f"{barrier.bytes} pending bytes; an mbarrier counts to {MAX_COUNT}",
+                                     threads=threads[:1])  # fmt: skip
+
+    def complete_bytes(self, barrier: Mbarrier, nbytes: int) -> None:
+        """An asynchronous copy has delivered bytes."""
+        barrier.bytes -= nbytes
+        self._settle(barrier)
+
+    def _settle(self, barrier: Mbarrier) -> None:
+        self.machine.pending.events += 1
+        if barrier.pending or barrier.bytes:
+            return
+        late = [op for op in self.machine.pending.operations if op.barrier is barrier]
+        if late:
+            raise self._too_few_bytes(barrier, late)
+        barrier.phase += 1
+        barrier.pending = barrier.count
+        if barrier.gathered is not None:
+            barrier.knowledge, barrier.gathered = barrier.gathered.join(barrier.knowledge), None
+        self.wake(barrier)
+        barrier.arrivals.clear()
+
+    def _too_few_bytes(self, barrier: Mbarrier, late: list[Operation]) -> AsyncMismatch:
+        expected = sum(arrival.expected for arrival in barrier.arrivals)
+        left = sum(op.nbytes for op in late)
+        m = self.machine
+        error = AsyncMismatch(
+            f"phase {barrier.phase} of the mbarrier at shared offset {barrier.offset} completes here while "
+            f"{late[0].what} is still under way: expect_tx announced {expected} bytes, and {left} more are coming",
+            threads=np.array([late[0].thread]),
+            hint=BYTES,
+        )
+        for arrival in [a for a in barrier.arrivals if a.expected][-1:]:
+            m.scheduler.note(error, arrival.inst, int(arrival.threads[0]), "the bytes were announced here")
+        m.scheduler.note(error, late[0].inst, late[0].thread, "the copy was issued here")
+        return error
+
+    def check_exit(self, cta: int, thread: int) -> None:
+        """A CTA is over: its barriers have been told of every byte that came."""
+        for barrier in self.objects.values():
+            if barrier.cta == cta and barrier.bytes < 0:
+                error = AsyncMismatch(
+                    f"copies to the mbarrier at shared offset {barrier.offset} have brought {-barrier.bytes} bytes "
+                    "more than expect_tx announced",
+                    threads=np.array([thread]),
+                    hint=BYTES,
+                )
+                self.machine.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
+                raise error
+
+    def wake(self, barrier: Mbarrier) -> None:
+        """Let the waiters of completed phases go on."""
+        waiters, barrier.waiters = barrier.waiters, []
+        for waiter in waiters:
+            done = waiter.phase < barrier.phase
+            if done.any():
+                barrier.passed = waiter.inst, int(waiter.phase[done][0]), waiter.threads[done]
+            self._release(barrier, waiter, done, True)
+            if not done.all():
+                rest = ~done
+                barrier.waiters.append(Waiter(waiter.threads[rest], waiter.phase[rest], waiter.result, waiter.inst))
+
+    def _release(self, barrier: Mbarrier, waiter: Waiter, which: np.ndarray, answer: bool) -> None:
+        threads = waiter.threads[which]
+        if waiter.result is not None:
+            waiter.result[threads] = answer
+        if answer:
+            self.meet(barrier, threads)
+        self.machine.scheduler.wake(threads)
+
+    def meet(self, barrier: Mbarrier, threads: np.ndarray) -> None:
+        """Threads have seen a phase complete: what its arrivals came after, and its copies, is behind them, too."""
+        warps, clocks = np.unique(threads >> 5), self.machine.clocks
+        clocks.acquire(warps, barrier.knowledge)
+        clocks.happened[warps, barrier.clock] = barrier.phase
+
+    def passed_at_once(self, thread: int) -> list[str]:
+        """For an error: a thread's wait that asked for the phase before a barrier's first, which is always complete."""
+        lines = []
+        for barrier in self.objects.values():
+            if barrier.passed is not None and barrier.passed[1] < 0 and thread in barrier.passed[2]:
+                place = self.machine.scheduler.place(barrier.passed[0], thread)
+                lines.append(
+                    f"  its wait at {place.source or f'PTX line {place.ptx_line}'} for the mbarrier at shared offset "
+                    f"{barrier.offset} passed at once: parity 1 names the phase before the first, and that is complete"
+                )
+        return lines
+
+    def somebody_sleeps(self) -> bool:
+        return any(barrier.waiters for barrier in self.objects.values())
+
+    def time_out(self) -> bool:
+        """try_wait may give up: every sleeper goes on with the answer false.  False when nobody sleeps."""
+        sleepers = [(b, w) for b in self.objects.values() for w in b.waiters]
+        for barrier, waiter in sleepers:
+            barrier.waiters = []
+            self._release(barrier, waiter, np.ones(len(waiter.threads), np.bool_), False)
+        return bool(sleepers)
+
+
+# -- instructions ---------------------------------------------------------------------------------
+
+_ORDER = {"relaxed", "acquire", "release", "cta", "cluster", "shared", "shared::cta", "shared::cluster", "b64"}
+
+
+class _Barriers:
+    """The barrier operand of an instruction: a loop over the distinct barriers of the selected threads."""
+
+    def __init__(self, inst: Instruction, machine: Machine, operand: Operand) -> None:
+        self.machine, self.inst, self.address = machine, inst, addresses(inst, machine, operand)
+        self.window = 0 if any(part.startswith("shared") for part in inst.parts) else SHARED_WINDOW  # generic
+
+    def hosts(self, sel: Selection, store: bool = False) -> np.ndarray:
+        return self.machine.shared.locate_barrier(self.address(sel) - self.window, sel, store, self.inst.index)
+
+    def each(self, sel: Selection) -> list[tuple[Mbarrier, np.ndarray]]:
+        """(barrier, positions in the selection) of every distinct barrier."""
+        hosts, threads = self.hosts(sel), threads_of(sel)
+        if (hosts == hosts[0]).all():  # the usual case
+            return [(self.machine.unit(Mbarriers).at(int(hosts[0]), threads), np.arange(len(threads)))]
+        found = []
+        for host in np.unique(hosts).tolist():
+            at = np.flatnonzero(hosts == host)
+            found.append((self.machine.unit(Mbarriers).at(host, threads[at]), at))
+        return found
+
+
+def _check(inst: Instruction, words: int, extra: set[str] | None = None) -> None:
+    for part in inst.parts[words:]:
+        if part not in _ORDER and part not in (extra or ()):
+            raise unsupported(inst, f"modifier .{part}")
+
+
+@opcode("mbarrier.init", unit="mbarrier", forms=".shared.b64 [addr], count", section="9.7.13.15.9", results=0)
+def decode_init(inst: Instruction, machine: Machine) -> Step:
+    """Make a barrier that expects `count` arrivals per phase."""
+    _check(inst, 2)
+    where, count = _Barriers(inst, machine, inst.operands[0]), machine.source(inst.operands[1], np.uint32)
+
+    def step(sel: Selection) -> None:
+        threads = threads_of(sel)
+        for i, host in enumerate(where.hosts(sel, store=True).tolist()):
+            machine.unit(Mbarriers).init(host, int(threads[i]), int(count[threads[i]]), inst)
+
+    return step
+
+
+@opcode("mbarrier.inval", unit="mbarrier", forms=".shared.b64 [addr]", section="9.7.13.15.10", results=0)
+def decode_inval(inst: Instruction, machine: Machine) -> Step:
+    """Unmake a barrier, so that its memory can be used for something else."""
+    _check(inst, 2)
+    where = _Barriers(inst, machine, inst.operands[0])
+
+    def step(sel: Selection) -> None:
+        for barrier, _ in where.each(sel):
+            del machine.unit(Mbarriers).objects[barrier.host]
+
+    return step
+
+
+@opcode("mbarrier.arrive", "mbarrier.arrive_drop", unit="mbarrier", section="9.7.13.15.13, 9.7.13.15.14",
+        forms="{.expect_tx .noComplete}{.release .relaxed}{.cta .cluster}{.shared::cta .shared::cluster}.b64 "
+              "state|_, [addr]{, count | bytes}")  # fmt: skip
+def decode_arrive(inst: Instruction, machine: Machine) -> Step:
+    """Arrive, with expect_tx first announce bytes; the result names the phase that was arrived at.
+
+    The state is opaque: here its low half is the phase, its high half the arrivals that were pending before.
+    """
+    expects, drops, open_ended = "expect_tx" in inst.parts, inst.parts[1] == "arrive_drop", "noComplete" in inst.parts
+    _check(inst, 2, {"expect_tx", "noComplete"})
+    where = _Barriers(inst, machine, inst.operands[1])
+    number = machine.source(inst.operands[2], np.uint32) if len(inst.operands) > 2 else None
+    state = None if isinstance(inst.operands[0], Sink) else machine.target(inst.operands[0], np.uint64)
+
+    def step(sel: Selection) -> None:
+        threads = threads_of(sel)
+        for barrier, at in where.each(sel):
+            mine = threads[at]
+            each = np.ones(len(at), np.int64)
+            if expects and number is not None:
+                machine.unit(Mbarriers).expect(barrier, int(number[mine].sum()), inst, mine)
+            elif number is not None:
+                each = number[mine].astype(np.int64)
+            arrivals = int(each.sum())
+            if state is not None:
+                state[mine] = barrier.phase | (barrier.pending - np.cumsum(each) + each) << 32
+            if open_ended and arrivals == barrier.pending:
+                raise IllegalInstruction(
+                    f"{inst.opcode} completes a phase of the {barrier.describe()}", threads=mine[-1:],
+                    hint=".noComplete promises that another arrival completes the phase",
+                )  # fmt: skip
+            if drops:
+                barrier.count -= arrivals
+            machine.unit(Mbarriers).arrive(barrier, arrivals, inst, mine)
+
+    return step
+
+
+@opcode("mbarrier.expect_tx", "mbarrier.complete_tx", unit="mbarrier", section="9.7.13.15.11, 9.7.13.15.12",
+        forms="{.relaxed}{.cta .cluster}{.shared::cta .shared::cluster}.b64 [addr], bytes", results=0)  # fmt: skip
+def decode_tx(inst: Instruction, machine: Machine) -> Step:
+    """Announce bytes, or report them delivered, without arriving."""
+    _check(inst, 2)
+    expects = inst.parts[1] == "expect_tx"
+    where, number = _Barriers(inst, machine, inst.operands[0]), machine.source(inst.operands[1], np.uint32)
+
+    def step(sel: Selection) -> None:
+        threads = threads_of(sel)
+        for barrier, at in where.each(sel):
+            nbytes = int(number[threads[at]].sum())
+            if expects:
+                machine.unit(Mbarriers).expect(barrier, nbytes, inst, threads[at])
+            else:
+                machine.unit(Mbarriers).complete_bytes(barrier, nbytes)
+
+    return step
+
+
+@opcode("mbarrier.test_wait", "mbarrier.try_wait", unit="mbarrier", section="9.7.13.15.16", ends_block=True,
+        forms="{.parity}{.acquire .relaxed}{.cta .cluster}{.shared::cta}.b64 p, [addr], phase{, limit}")  # fmt: skip
+def decode_wait(inst: Instruction, machine: Machine) -> Step:
+    """Ask whether a phase is complete; threads of an incomplete one sleep until it is, or give up."""
+    _check(inst, 2, {"parity"})
+    parity = "parity" in inst.parts
+    result = machine.target(inst.operands[0], np.bool_)
+    where = _Barriers(inst, machine, inst.operands[1])
+    wanted = machine.source(inst.operands[2], np.uint32 if parity else np.uint64)
+    following = machine.block_after(inst)
+
+    def step(sel: Selection) -> int | None:
+        threads = threads_of(sel)
+        asleep = []
+        for barrier, at in where.each(sel):
+            mine = threads[at]
+            phase = (wanted[mine] & 0xFFFFFFFF).astype(np.int64)
+            if parity:
+                phase = barrier.phase - ((barrier.phase ^ phase) & 1)
+            done = phase < barrier.phase
+            result[mine[done]] = True
+            if done.any():
+                barrier.passed = inst, int(phase[done][0]), mine[done]
+                machine.unit(Mbarriers).meet(barrier, mine[done])
+            if not done.all():
+                sleepers = mine[~done]
+                result[sleepers] = False
+                barrier.waiters.append(Waiter(sleepers, phase[~done], result, inst))
+                asleep.append(sleepers)
+        if not asleep:
+            return following
+        machine.scheduler.resume(sel, following)
+        machine.scheduler.wait(np.concatenate(asleep), following)
+        return None
+
+    return step
+
+
+@opcode("mbarrier.pending_count", unit="mbarrier", forms=".b64 count, state", section="9.7.13.15.17")
+def decode_pending_count(inst: Instruction, machine: Machine) -> Step:
+    """How many arrivals were pending before the one that returned the state."""
+    _check(inst, 2)
+    d, state = machine.target(inst.operands[0], np.uint32), machine.source(inst.operands[1], np.uint64)
+    return lambda sel: d.__setitem__(sel, state[sel] >> np.uint64(32))
+
+
+@opcode("fence.mbarrier_init", unit="mbarrier", forms=".release.cluster", section="9.7.13.4", results=0)
+def decode_fence_init(inst: Instruction, machine: Machine) -> Step:
+    """Make the initialisation of mbarriers visible to the cluster and to the async proxy."""
+    return lambda sel: machine.unit(Mbarriers).fence()

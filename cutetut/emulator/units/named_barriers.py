@@ -1,0 +1,302 @@
+"""The sixteen named barriers of a CTA (PTX ISA section 9.7.13.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..checks.clocks import Knowledge
+from ..errors import IllegalInstruction
+from ..machine.memory import threads_of, warps_of
+from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
+from ..ptx.syntax import Immediate
+
+if TYPE_CHECKING:
+    from ..machine.machine import Machine
+    from ..ptx.syntax import Instruction
+
+SAME_COUNT = "every bar.sync and bar.arrive of one phase must name the same number of threads"
+ALL_THREADS = 0  # the count of a barrier without one: every warp of the CTA that has not exited
+
+
+@dataclass
+class NamedBarrier:
+    """Arrivals of the current phase, in threads; a warp always counts as 32 of them."""
+
+    expected: int
+    arrived: int = 0
+    waiting: list[tuple[Instruction, np.ndarray]] = field(default_factory=list)  # threads asleep here,
+    passing: list[tuple[Instruction, np.ndarray]] = field(default_factory=list)  # and those that went on
+    on_release: Step | None = None
+    known: Knowledge | None = None  # what those who have arrived knew
+
+
+@state
+class Barriers(UnitState):
+    """All barriers of the resident CTAs."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.pending: dict[tuple[int, int], NamedBarrier] = {}
+        self.used: dict[tuple[int, int], dict[int, Instruction]] = {}  # (warp, number) -> count -> where it arrived
+        self.votes = np.zeros(machine.T, np.bool_)
+
+    def reset(self) -> None:
+        self.pending.clear()
+        self.used.clear()
+
+    def arrive(
+        self,
+        sel: Selection,
+        ids: np.ndarray,
+        count: np.ndarray,
+        inst: Instruction,
+        wait: bool,
+        on_release: Step | None = None,
+    ) -> None:
+        """Warps arrive at barrier ids; with wait they sleep until the phase is complete.
+
+        on_release gets the threads that waited, when the last one has arrived.
+        """
+        machine = self.machine
+        threads = threads_of(sel)
+        if wait:
+            self.machine.scheduler.wait(sel, machine.block_after(inst))
+        ctas = machine.cta_of[threads]
+        for cta, number, expected in sorted(set(zip(ctas.tolist(), ids.tolist(), count.tolist(), strict=True))):
+            mine = threads[(ctas == cta) & (ids == number) & (count == expected)]
+            parts = np.split(mine, np.flatnonzero(np.diff(machine.warp_of[mine])) + 1)
+            if expected == ALL_THREADS:
+                self._arrive_cta(cta, number, expected, mine, len(parts), inst, wait, on_release)
+                continue
+            for part in parts:  # each warp on its own: one may complete a phase and the next begin another
+                self.used.setdefault((int(part[0]) >> 5, number), {})[expected] = inst
+                self._arrive_cta(cta, number, expected, part, 1, inst, wait, on_release)
+
+    def _arrive_cta(
+        self,
+        cta: int,
+        number: int,
+        expected: int,
+        mine: np.ndarray,
+        warps: int,
+        inst: Instruction,
+        wait: bool,
+        on_release: Step | None,
+    ) -> None:
+        if not 0 <= number < 16:
+            raise IllegalInstruction(f"barrier {number}: a CTA has barriers 0 to 15", threads=mine[:1])
+        if expected % 32:
+            raise IllegalInstruction(
+                f"barrier {number} with a count of {expected}: the count is in threads and must be a multiple of 32",
+                threads=mine[:1],
+            )
+        barrier = self.pending.setdefault((cta, number), NamedBarrier(expected))
+        if barrier.expected != expected:
+            error = IllegalInstruction(
+                f"barrier {number} is used with a count of {expected} while a phase with a count of "
+                f"{barrier.expected} is pending",
+                threads=mine[:1],
+                hint=SAME_COUNT,
+            )
+            before, threads = (barrier.waiting + barrier.passing)[0]
+            self.machine.scheduler.note(error, before, int(threads[0]), "the pending phase was begun here")
+            raise error
+        barrier.arrived += 32 * warps
+        barrier.known = self.machine.clocks.release(warps_of(mine)).join(barrier.known)
+        barrier.on_release = on_release or barrier.on_release
+        (barrier.waiting if wait else barrier.passing).append((inst, mine))
+        self._complete(cta, number)
+
+    def _complete(self, cta: int, number: int) -> None:
+        barrier = self.pending[cta, number]
+        expected = barrier.expected or self.live_threads(cta)
+        if barrier.arrived < expected:
+            return
+        if barrier.arrived > expected:
+            raise IllegalInstruction(
+                f"barrier {number}: {barrier.arrived} threads arrived at a phase that expects {expected}",
+                threads=barrier.waiting[-1][1][:1] if barrier.waiting else None,
+                hint="number_of_threads of the barrier, and how many warps use it",
+            )
+        del self.pending[cta, number]
+        if barrier.waiting:
+            threads = np.concatenate([t for _, t in barrier.waiting])
+            self.machine.clocks.acquire(np.unique(threads >> 5), barrier.known)
+            self.machine.pending.events += 1
+            self.machine.scheduler.wake(threads)
+            if barrier.on_release is not None:
+                barrier.on_release(threads)
+
+    # -- counts that disagree -----------------------------------------------------------------
+
+    def disagreement(self, warps: tuple[int, int]) -> IllegalInstruction | None:
+        """A named barrier at which one of two warps has arrived with a count that is not everybody's."""
+        for (warp, number), uses in self.used.items():
+            if warp not in warps:
+                continue
+            others = {count: inst for w in warps for count, inst in self.used.get((w, number), {}).items()}
+            others |= self._written(number)
+            for count, inst in uses.items():
+                for other in others:
+                    if other != count:
+                        return self._two_counts(number, (count, inst, 32 * warp), (other, others[other]))
+        return None
+
+    def other_counts(self, cta: int, number: int, expected: int) -> list[tuple[int, Instruction, int]]:
+        """(count, instruction, first thread of the warp) of a CTA's arrivals with another count than this one."""
+        per_cta = self.machine.warps_per_cta
+        return [
+            (count, inst, 32 * warp)
+            for warp in range(cta * per_cta, (cta + 1) * per_cta)
+            for count, inst in self.used.get((warp, number), {}).items()
+            if ALL_THREADS != expected != count
+        ]
+
+    def check_exit(self, cta: int) -> None:
+        """A CTA is over: a warning for a phase that has never completed, if others had another count.
+
+        Arrivals that nobody waits for are left behind by correct kernels, too.
+        """
+        for (owner, number), barrier in self.pending.items():
+            others = self.other_counts(cta, number, barrier.expected) if owner == cta else []
+            if others:
+                inst, threads = (barrier.waiting + barrier.passing)[0]
+                self.machine.scheduler.warn(
+                    f"barrier {number} is used with a count of {barrier.expected} here and with a count of "
+                    f"{others[0][0]} elsewhere; the CTA exits with {barrier.arrived} threads at it",
+                    inst, int(threads[0]), SAME_COUNT, (*others[0][1:], "the other count is here"),
+                )  # fmt: skip
+
+    def _written(self, number: int) -> dict[int, Instruction]:
+        """Thread counts that the program has for a barrier, where both are constants."""
+        found = {}
+        for inst in self.machine.kernel.body:
+            if inst.parts[0] not in ("bar", "barrier") or inst.parts[1] in ("warp", "cluster"):
+                continue
+            operands = inst.operands[1:-1] if "red" in inst.parts else inst.operands
+            constants = [int(o.value) for o in operands if isinstance(o, Immediate)]
+            if len(constants) == 2 and constants[0] == number:
+                found[constants[1]] = inst
+        return found
+
+    def _two_counts(
+        self, number: int, one: tuple[int, Instruction, int], other: tuple[int, Instruction]
+    ) -> IllegalInstruction:
+        (count, inst, thread), (more, elsewhere) = one, other
+        error = IllegalInstruction(
+            f"barrier {number} is used with a count of {count} here and with a count of {more} elsewhere, so the two "
+            "sides do not wait for each other",
+            hint=SAME_COUNT,
+        )
+        error.place = self.machine.scheduler.place(inst, thread)
+        error.notes.append(f"  the other count is here:\n{self.machine.scheduler.place(elsewhere, None).describe()}")
+        return error
+
+    def live_threads(self, cta: int) -> int:
+        """32 for every warp of a CTA that has not exited: what a barrier without a count expects."""
+        m = self.machine
+        live = (m.cta_of == cta) & (self.machine.scheduler.status != 3)
+        return 32 * len(np.unique(m.warp_of[live]))
+
+    def recheck(self) -> None:
+        """Warps that exit no longer count for a barrier of the whole CTA."""
+        for cta, number in list(self.pending):
+            barrier = self.pending[cta, number]
+            if barrier.expected == ALL_THREADS and barrier.waiting:
+                self._complete(cta, number)
+
+
+def _operands(inst: Instruction, machine: Machine, first: int) -> tuple[np.ndarray, np.ndarray]:
+    ids = machine.source(inst.operands[first], np.uint32)
+    if len(inst.operands) > first + 1:
+        return ids, machine.source(inst.operands[first + 1], np.uint32)
+    return ids, machine.constant(ALL_THREADS, np.dtype(np.uint32))
+
+
+@opcode("bar.sync", "bar.cta.sync", "barrier.sync.aligned", "barrier.cta.sync.aligned", unit="barriers",
+        forms="a{, b}", section="9.7.13.1", joins="warp", results=0, ends_block=True)  # fmt: skip
+def decode_bar_sync(inst: Instruction, machine: Machine) -> Step:
+    """Wait for the other threads of the barrier; every thread of a warp must execute it together."""
+    return _sync(inst, machine)
+
+
+@opcode("barrier.sync", "barrier.cta.sync", unit="barriers", forms="a{, b}", section="9.7.13.1",
+        joins="warp", results=0, ends_block=True)  # fmt: skip
+def decode_barrier_sync(inst: Instruction, machine: Machine) -> Step:
+    """The unaligned form: lanes may come one after the other, the warp arrives with the last of them."""
+    return _sync(inst, machine)
+
+
+def _sync(inst: Instruction, machine: Machine) -> Step:
+    ids, count = _operands(inst, machine, 0)
+    following = machine.block_after(inst)
+    same_barrier = count.strides == (0,) and not count[0] and ids.strides == (0,) and ids[0] < 16
+
+    def step(sel: Selection) -> int | None:
+        scheduler = machine.scheduler
+        if same_barrier and scheduler.common is not None and not scheduler.machine.unit(Barriers).pending:
+            machine.clocks.meet_in_ctas()
+            return following  # the whole machine stands here: all barriers complete at once
+        scheduler.machine.unit(Barriers).arrive(sel, ids[sel], count[sel], inst, wait=True)
+        return None
+
+    return step
+
+
+@opcode("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive", unit="barriers",
+        forms="{.aligned} a, b", section="9.7.13.1", joins="warp", results=0, ends_block=True)  # fmt: skip
+def decode_bar_arrive(inst: Instruction, machine: Machine) -> Step:
+    """Count as arrived without waiting."""
+    if len(inst.operands) != 2:
+        raise unsupported(inst, "bar.arrive needs a thread count")
+    ids, count = _operands(inst, machine, 0)
+    following = machine.block_after(inst)
+
+    def step(sel: Selection) -> int:
+        machine.unit(Barriers).arrive(sel, ids[sel], count[sel], inst, wait=False)
+        return following
+
+    return step
+
+
+@opcode("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red", unit="barriers",
+        forms="{.aligned}.popc.u32 / .and.pred / .or.pred  d, a{, b}, p", section="9.7.13.1", joins="warp",
+        ends_block=True)  # fmt: skip
+def decode_bar_red(inst: Instruction, machine: Machine) -> Step:
+    """A barrier that also counts, ands or ors a predicate over its threads."""
+    kind = next((p for p in inst.parts if p in ("popc", "and", "or")), None)
+    if kind is None:
+        raise unsupported(inst)
+    d = machine.target(inst.operands[0], np.uint32 if kind == "popc" else np.bool_)
+    predicate = machine.predicate(inst.operands[-1])
+    ids = machine.source(inst.operands[1], np.uint32)
+    has_count = len(inst.operands) == 4
+    count = (
+        machine.source(inst.operands[2], np.uint32) if has_count else machine.constant(ALL_THREADS, np.dtype(np.uint32))
+    )
+
+    def release(threads: Selection) -> None:
+        votes = machine.unit(Barriers).votes[threads]
+        d[threads] = votes.sum() if kind == "popc" else votes.all() if kind == "and" else votes.any()
+
+    def step(sel: Selection) -> None:
+        barriers = machine.unit(Barriers)
+        barriers.votes[sel] = predicate(sel)
+        barriers.arrive(sel, ids[sel], count[sel], inst, wait=True, on_release=release)
+
+    return step
+
+
+@opcode("bar.warp.sync", unit="barriers", forms="membermask", section="9.7.13.2", joins=0, results=0,
+        ends_block=True)  # fmt: skip
+def decode_bar_warp_sync(inst: Instruction, machine: Machine) -> Step:
+    """The lanes of the mask meet here; the scheduler has seen to it."""
+    following = machine.block_after(inst)
+
+    def step(sel: Selection) -> int:
+        return following
+
+    return step

@@ -1,0 +1,145 @@
+"""Moving registers from one warpgroup to another: setmaxnreg (PTX ISA section 9.7.19.5).
+
+A CTA owns the registers it was launched with: so many per thread, for every thread.  A warpgroup that
+loads gives some back, one that multiplies takes more, and the sum never grows.  `inc` waits until
+the pool has enough; on the hardware it waits for ever if nobody gives any back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import IllegalInstruction
+from ..machine.memory import threads_of
+from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
+from ..ptx.syntax import Immediate
+
+if TYPE_CHECKING:
+    from ..machine.machine import Machine
+    from ..ptx.syntax import Instruction
+
+REGISTER_FILE = 65536  # 32-bit registers of one SM
+MOST = 255  # a thread's registers
+
+
+def launch_registers(machine: Machine) -> int | None:
+    """Registers per thread at launch, None without a bound: ptxas then ignores setmaxnreg.
+
+    With .maxnreg it is that; with .minnctapersm what so many CTAs leave each thread, at most the
+    largest count the kernel asks for (both seen with ptxas 13.1).
+    """
+    directives = machine.kernel.directives
+    if bound := directives.get("maxnreg"):
+        return int(bound[0])
+    if not (ctas := directives.get("minnctapersm")):
+        return None
+    asked = [int(i.operands[0].value) for i in machine.kernel.body  # type: ignore[union-attr]
+             if i.opcode.startswith("setmaxnreg")]  # fmt: skip
+    share = REGISTER_FILE // (int(ctas[0]) * 32 * machine.warps_per_cta) // 8 * 8
+    return min(share, MOST, max(asked, default=MOST))
+
+
+@dataclass
+class Request:
+    """Warps asleep in setmaxnreg.inc."""
+
+    threads: np.ndarray
+    count: int
+    inst: Instruction
+
+    def lacking(self, machine: Machine) -> str:
+        """What the pool would have to hold."""
+        pool, cta = machine.unit(RegisterPool), int(machine.cta_of[self.threads[0]])
+        needs = (self.count - int(pool.held[machine.warp_of[self.threads[0]]])) * 32
+        return (
+            f"each warp needs {needs} registers more, the CTA's pool has {int(pool.free[cta])}; "
+            f"the CTA has {machine.warps_per_cta * 32} threads with {pool.at_launch} registers at launch, no more"
+        )
+
+
+@state
+class RegisterPool(UnitState):
+    """What each warp of the resident CTAs holds per thread, and what each CTA has to give."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.at_launch = launch_registers(machine)
+        self.reset()
+
+    def reset(self) -> None:
+        self.held = np.full(self.machine.T // 32, self.at_launch or 0, np.int64)
+        self.free = np.zeros(self.machine.residents, np.int64)
+        self.requests: list[Request] = []
+
+    def set(self, sel: Selection, count: int, inst: Instruction, following: int) -> int | None:
+        """Warps change what they hold, or wait for it; returns the next block unless they all wait."""
+        if self.at_launch is None:
+            self._ignored(inst, int(threads_of(sel)[0]))
+            return following
+        m, threads = self.machine, threads_of(sel)
+        decreases = "dec" in inst.parts
+        before = self.held[m.warp_of[threads]]
+        wrong = before < count if decreases else before > count
+        if wrong.any():
+            verb, than = ("dec", "fewer") if decreases else ("inc", "more")
+            raise IllegalInstruction(
+                f"setmaxnreg.{verb} to {count} registers by a warp that has {than} already: {int(before[wrong][0])}",
+                threads=threads[wrong],
+                hint="dec for the warpgroups that need less than the launch gave them, inc for those that need more",
+            )
+        if decreases:
+            warps = np.unique(m.warp_of[threads])
+            np.add.at(self.free, warps // m.warps_per_cta, (self.held[warps] - count) * 32)
+            self.held[warps] = count
+            self.serve()
+            return following
+        m.scheduler.resume(sel, following)
+        m.scheduler.wait(sel, following)
+        for warp in np.unique(m.warp_of[threads]).tolist():
+            self.requests.append(Request(threads[m.warp_of[threads] == warp], count, inst))
+        self.serve()
+        return None
+
+    def _ignored(self, inst: Instruction, thread: int) -> None:
+        self.machine.scheduler.warn(
+            "setmaxnreg has no effect: the kernel has no bound on its registers, so ptxas ignores it (C7508)",
+            inst, thread, ".launch(..., min_blocks_per_mp=1)",
+        )  # fmt: skip
+
+    def serve(self) -> None:
+        """Give waiting warps what they ask for, first come first served, as far as the pool goes."""
+        m = self.machine
+        waiting, self.requests = self.requests, []
+        for request in waiting:
+            warp = int(m.warp_of[request.threads[0]])
+            needs = (request.count - int(self.held[warp])) * 32
+            if needs > self.free[warp // m.warps_per_cta]:
+                self.requests.append(request)
+                continue
+            self.free[warp // m.warps_per_cta] -= needs
+            self.held[warp] = request.count
+            m.pending.events += 1
+            m.scheduler.wake(request.threads)
+
+    def release(self, warps: np.ndarray) -> None:
+        """Warps have exited: what they held goes back to the pool."""
+        np.add.at(self.free, warps // self.machine.warps_per_cta, self.held[warps] * 32)
+        self.held[warps] = 0
+        if self.requests:
+            self.serve()
+
+
+@opcode("setmaxnreg", unit="setmaxnreg", forms=".inc .dec .sync.aligned.u32 N", section="9.7.19.5", results=0,
+        joins="warpgroup", ends_block=True)  # fmt: skip
+def decode_setmaxnreg(inst: Instruction, machine: Machine) -> Step:
+    """Give registers back to the CTA's pool, or take more."""
+    if not isinstance(inst.operands[0], Immediate):
+        raise unsupported(inst, "the count must be a constant")
+    count = int(inst.operands[0].value)
+    if not 24 <= count <= 256 or count % 8:
+        raise IllegalInstruction(f"setmaxnreg {count}: the count must be a multiple of 8 from 24 to 256")
+    following = machine.block_after(inst)
+    return lambda sel: machine.unit(RegisterPool).set(sel, count, inst, following)

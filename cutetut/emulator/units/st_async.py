@@ -1,0 +1,151 @@
+"""Asynchronous stores and reductions into another CTA's shared memory (PTX ISA sections 9.7.9.12, 9.7.13.6).
+
+st.async and red.async carry register values; like a bulk copy they report their bytes to an mbarrier
+that lies beside the destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import IllegalInstruction
+from ..machine.memory import HOST, index, threads_of
+from ..machine.opcodes import Selection, Step, opcode, unsupported
+from ..machine.operands import addresses, elements_of
+from ..machine.pending import Operation
+from ..machine.ranges import scattered
+from ..numbers.reductions import DTYPES, update
+from ..numbers.rounding import UINT
+from ..ptx.syntax import BYTES
+from .mbarrier import Mbarriers
+
+if TYPE_CHECKING:
+    from ..machine.machine import Machine
+    from ..ptx.syntax import Instruction
+    from .mbarrier import Mbarrier
+
+COMPLETION = "mbarrier::complete_tx::bytes"
+STORED = ("b32", "b64", "u32", "u64", "s32", "s64", "f32", "f64")
+REDUCED = {
+    "add": ("u32", "s32", "u64"), "min": ("u32", "s32"), "max": ("u32", "s32"), "inc": ("u32",), "dec": ("u32",),
+    "and": ("b32",), "or": ("b32",), "xor": ("b32",),
+}  # fmt: skip
+
+
+class _Remote:
+    """[destination], value, [mbarrier] of an instruction."""
+
+    def __init__(self, inst: Instruction, machine: Machine, count: int) -> None:
+        to, value, where = inst.operands
+        items = elements_of(value)
+        if len(items) != count:
+            raise unsupported(inst, f"the operands are [destination], {count} values and [mbarrier]")
+        self.inst, self.machine, self.unit = inst, machine, BYTES[inst.parts[-1]]
+        self.nbytes = count * self.unit
+        self.to, self.where = addresses(inst, machine, to), addresses(inst, machine, where)
+        self.values = [machine.source(item, UINT[self.unit]) for item in items]
+
+    def barriers(self, threads: np.ndarray) -> list[tuple[Mbarrier, np.ndarray]]:
+        """Each distinct barrier with the positions of the threads that signal it."""
+        m = self.machine
+        hosts = m.shared.locate_barrier(self.where(threads), threads, False, None)
+        groups = [(host, np.flatnonzero(hosts == host)) for host in np.unique(hosts).tolist()]
+        return [(m.unit(Mbarriers).signalled(host, int(threads[at[0]])), at) for host, at in groups]
+
+    def issue(self, threads: np.ndarray, hosts: np.ndarray, claimed: bool, apply: Callable[[np.ndarray], None]) -> None:
+        """One operation per barrier: `apply(positions)` changes memory when it completes."""
+        for barrier, at in self.barriers(threads):
+            self._check_home(barrier, hosts[at], threads[at])
+            self._issue_one(threads, hosts, claimed, apply, barrier, at)
+
+    def _issue_one(
+        self, threads: np.ndarray, hosts: np.ndarray, claimed: bool, apply: Callable[[np.ndarray], None],
+        barrier: Mbarrier, at: np.ndarray,
+    ) -> None:  # fmt: skip
+        m, nbytes, first = self.machine, self.nbytes * len(at), int(threads[at[0]])
+
+        def run() -> None:
+            apply(at)
+            if claimed:
+                m.shared.mark_written_many(hosts[at], self.nbytes)
+                m.shared.races.sent(hosts[at] - m.shared.origin, self.nbytes, barrier, self.inst.index)
+            m.unit(Mbarriers).complete_bytes(barrier, nbytes)
+
+        writes = (scattered(hosts[at], self.nbytes),) if claimed else ()
+        what = f"the {self.inst.parts[0]}.async of {self.nbytes} bytes per thread"
+        m.pending.issue(Operation(what, self.inst, first, run, barrier, writes, nbytes=nbytes))
+
+    def _check_home(self, barrier: Mbarrier, hosts: np.ndarray, threads: np.ndarray) -> None:
+        homes = np.array([self.machine.shared.where(int(host))[0] for host in hosts])
+        if (homes != barrier.cta).any():
+            raise IllegalInstruction(
+                f"{self.inst.parts[0]}.async to one CTA's shared memory signals another CTA's mbarrier",
+                threads=threads[homes != barrier.cta],
+            )
+
+
+@opcode(
+    "st.async",
+    unit="cluster",
+    section="9.7.9.12",
+    results=0,
+    forms="{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.v2 .v4}.{b32 b64 u32 u64 s32 s64 f32 f64}",
+)
+def decode_store(inst: Instruction, machine: Machine) -> Step:
+    """Store registers to another CTA's shared memory; the bytes count at its mbarrier when they are there."""
+    words = [p for p in inst.parts[2:-1] if p != "weak"]
+    count = {"v2": 2, "v4": 4}.get(words[-1] if words else "", 1)
+    if words[:2] != ["shared::cluster", COMPLETION] or len(words) != 2 + (count > 1) or inst.parts[-1] not in STORED:
+        raise unsupported(inst)
+    if count * BYTES[inst.parts[-1]] > 16:
+        raise unsupported(inst, "a store is at most 16 bytes")
+    remote = _Remote(inst, machine, count)
+    unit = remote.unit
+
+    def step(sel: Selection) -> None:
+        threads = threads_of(sel)
+        hosts = machine.shared.claim_many(remote.to(threads), remote.nbytes, threads)
+        values = [row[threads] for row in remote.values]
+
+        def apply(at: np.ndarray) -> None:
+            for part, value in enumerate(values):
+                HOST[unit][index(hosts[at] + part * unit, unit)] = value[at]
+
+        remote.issue(threads, hosts, True, apply)
+
+    return step
+
+
+@opcode(
+    "red.async",
+    unit="cluster",
+    section="9.7.13.7",
+    results=0,
+    forms="{.relaxed}{.cluster}.shared::cluster.mbarrier::complete_tx::bytes.{add min max inc dec and or xor}.type",
+)
+def decode_reduction(inst: Instruction, machine: Machine) -> Step:
+    """Combine a register with another CTA's shared memory; the bytes count at its mbarrier when it is done."""
+    words = [p for p in inst.parts[2:-1] if p not in ("relaxed", "cluster")]
+    kind = inst.parts[-1]
+    if words[:2] != ["shared::cluster", COMPLETION] or len(words) != 3 or kind not in REDUCED.get(words[2], ()):
+        raise unsupported(inst)
+    remote, function = _Remote(inst, machine, 1), update(words[2], kind)
+    memory: np.ndarray = HOST[remote.unit].view(DTYPES[kind])
+
+    def step(sel: Selection) -> None:
+        machine.shared.executes(inst.index, strong=True)
+        threads = threads_of(sel)
+        hosts = machine.shared.locate(remote.to(threads), remote.unit, threads, False)
+        values = remote.values[0][threads].view(DTYPES[kind])
+
+        def apply(at: np.ndarray) -> None:
+            for position in at.tolist():  # several threads may name one place
+                where = index(hosts[position : position + 1], remote.unit)
+                memory[where] = function(memory[where], values[position : position + 1])
+
+        remote.issue(threads, hosts, False, apply)
+
+    return step
