@@ -9,6 +9,8 @@ from typing import TextIO
 
 import numpy as np
 
+from .checks.ordering import Ordering
+from .checks.written import ANYWHERE, WHOLE, may_write
 from .errors import LaunchError
 from .machine.machine import Counters, Dim, Launch, Machine
 from .machine.memory import GlobalMemory
@@ -58,6 +60,8 @@ def launch(
     machine = Machine(
         module, function, Launch(grid, block, cluster, dynamic_smem, tuple(params), cooperative), memory, out
     )
+    machine.checks = memory.checks = machine.unit(Ordering)
+    _watch(machine)
     try:
         scheduler = Scheduler(machine, _budget(budget))
         with np.errstate(all="ignore"):
@@ -66,6 +70,22 @@ def launch(
     finally:
         machine.release()
     return LaunchReport(kernel, machine.counters, time.perf_counter() - started)
+
+
+def _watch(machine: Machine) -> None:
+    """Tell memory which allocations the kernel may write: of others nobody needs to know who reads them when."""
+    kernel, memory = machine.kernel, machine.memory
+    written = may_write(kernel)
+    if ANYWHERE in written:
+        memory.watch(None)
+        return
+    values = {param.name: value for param, value in zip(kernel.params, machine.launch.params, strict=True)}
+    for name, offset in written:
+        value = values[name]
+        for at in range(0, len(value) - 7, 8) if offset == WHOLE else (offset,):
+            address = int.from_bytes(value[at : at + 8], "little")
+            if memory.find(address) is not None:
+                memory.watch(address)
 
 
 def _budget(budget: int | None) -> int:

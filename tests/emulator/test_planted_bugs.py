@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from cutetut.emulator.checks.guests import Visibility
+from cutetut.emulator.checks.swizzles import Swizzles
 from cutetut.emulator.errors import AsyncMismatch, EmulatorWarning, LaunchError, MissingBarrier, MissingFence
 from cutetut.emulator.machine.pending import Operation, Pending
 from tests.emulator.expected import EXPECTED, GEMM_LINE, LOAD_A
@@ -143,20 +143,21 @@ def test_two_different_swizzles_are_an_error(wgmma: int) -> None:
     notes: list[Any] = []
     body = [SimpleNamespace(index=0, loc=None)]
     scheduler = SimpleNamespace(turn=1, note=lambda *a: notes.append(a), warn=lambda *a: notes.append(a))
-    machine: Any = SimpleNamespace(T=128, scheduler=scheduler, now=lambda: 1, kernel=SimpleNamespace(body=body))
-    visible = Visibility(machine, 64)
-    visible.load(0, 32, 1 + 2, 0)  # TMA with the 64-byte swizzle
+    shared = SimpleNamespace(span=1024, origin=0)
+    machine: Any = SimpleNamespace(scheduler=scheduler, kernel=SimpleNamespace(body=body), shared=shared)
+    visible = Swizzles(machine)
+    visible.load(0, 512, 1 + 2, 0)  # TMA with the 64-byte swizzle
     inst: Any = body[0]
-    visible.check_swizzle(np.arange(32), 2, inst, 0, "B")
-    visible.check_swizzle(np.arange(32, 64), 3, inst, 0, "B")  # not written by TMA
+    visible.check(np.arange(32), 2, inst, 0, "B")
+    visible.check(np.arange(32, 64), 3, inst, 0, "B")  # not written by TMA
     assert not notes
     if wgmma:
         with pytest.raises(
             AsyncMismatch, match="operand B of the WGMMA is read with the .* TMA wrote it with the 64-byte"
         ):
-            visible.check_swizzle(np.arange(32), wgmma, inst, 0, "B")
+            visible.check(np.arange(32), wgmma, inst, 0, "B")
     else:
-        visible.check_swizzle(np.arange(32), wgmma, inst, 0, "B")
+        visible.check(np.arange(32), wgmma, inst, 0, "B")
     assert len(notes) == 1
 
 

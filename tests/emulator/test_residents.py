@@ -92,7 +92,7 @@ def test_a_wait_with_an_end_of_its_own_is_not() -> None:
 
 
 @pytest.mark.emulator
-def test_a_flag_that_a_bulk_store_brings_comes() -> None:
+def test_a_flag_that_a_bulk_reduction_raises_comes() -> None:
     """Nobody waits for the copy itself, and it completes as late as it may."""
     flag = np.zeros(32, np.uint32)
     run(
@@ -100,7 +100,7 @@ def test_a_flag_that_a_bulk_store_brings_comes() -> None:
             """ld.param.b64 %rd1, [p0]; mov.u32 %r1, s; mov.u32 %r2, %tid.x; mad.lo.u32 %r3, %r2, 4, %r1;
     mov.u32 %r4, 7; st.shared.b32 [%r3], %r4; fence.proxy.async.shared::cta; bar.sync 0;
     setp.ne.u32 %p1, %r2, 0; @%p1 bra L;
-    cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 128; cp.async.bulk.commit_group;
+    cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r1], 128; cp.async.bulk.commit_group;
     L: ld.acquire.gpu.global.u32 %r5, [%rd1]; setp.ne.u32 %p2, %r5, 7; @%p2 bra L;
     bar.sync 0; @%p1 bra END; cp.async.bulk.wait_group 0; END:""",
             header=".shared .align 128 .b8 s[128];",

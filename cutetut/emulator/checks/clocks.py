@@ -1,119 +1,259 @@
-"""Who knows of whom: vector clocks of the resident warps (Lamport 1978; Mattern 1989; PTX ISA section 8.9).
+"""Who knows of whom: vector clocks (Lamport 1978; Mattern 1989) for the order of PTX ISA section 8.9.
 
-Every warp counts a time of its own, which goes on whenever others may learn of it: at a barrier, an arrival or a
-fence.  It also knows, for each other warp, up to which time everything of that warp has happened before what it
-does now itself.  Warps that meet learn what the others know.  An mbarrier passes on what those who arrived at it
-knew, and has a time of its own: its completed phases, which stand for the copies whose bytes it counted.
+The *agents* are the resident warps and, one column each, what works on its own beside them: an mbarrier (for the
+copies whose bytes it counts), a warpgroup's WGMMAs, a thread's bulk copies, a warp's cp.async, the kernel before this
+one.  Every agent counts a time of its own; `seen[view, warp, agent]` says up to which time everything of an agent has
+happened before what a warp does now.  Knowledge moves only through *releases* and *acquires*: barriers, phases of
+mbarriers, strong accesses (locations.py).
 
-A second set of clocks says the same of what is in view of the *async proxy*: only a proxy fence brings it forward
-(sections 8.3 and 9.7.13.4).
+There are four views.  GENERIC is what ordinary accesses may rely on.  The two ASYNC views say what of it is visible
+to the async proxy, in shared and in global memory: only proxy fences bring them forward (sections 8.3 and 9.7.13.4).
+INITS says the same of initialised mbarriers, which have a fence of their own.
+
+Lanes: what a warp has done up to `seen[GENERIC, warp, warp]` is ordered among its lanes (bar.warp.sync and barriers
+do that); later accesses are ordered for the lane that made them only.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from ..machine.machine import Machine
-
-SPARE = 64  # columns for mbarriers before the tables grow
+GENERIC, ASYNC_SHARED, ASYNC_GLOBAL, INITS = range(4)
+VIEWS = 4
+SPARE = 64  # columns for agents beside the warps before the tables grow
+ALL_LANES = np.uint32(0xFFFFFFFF)
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """Times of each member: what has happened, and what of it the async proxy sees."""
+    """What a release passes on: per view and agent the time; what only some lanes of a warp have done; earlier waves.
 
-    happened: np.ndarray
-    fenced: np.ndarray
+    `lanes` has (warp, mask, time): of this warp, these lanes' accesses up to this time.  `past` maps the number of a
+    wave of CTAs that has ended to what was known of its agents.
+    """
+
+    wave: int
+    seen: np.ndarray
+    lanes: tuple[tuple[int, int, int], ...] = ()
+    past: dict[int, np.ndarray] = field(default_factory=dict)
 
     def join(self, other: Knowledge | None) -> Knowledge:
-        """What either knows; the shorter one is from before some mbarrier was made."""
-        if other is None:
+        """What either knows."""
+        if other is None or other is self:
             return self
-        long, short = (self, other) if len(self.happened) >= len(other.happened) else (other, self)
-        happened, fenced, n = long.happened.copy(), long.fenced.copy(), len(short.happened)
-        np.maximum(happened[:n], short.happened, out=happened[:n])
-        np.maximum(fenced[:n], short.fenced, out=fenced[:n])
-        return Knowledge(happened, fenced)
+        if self.wave != other.wave:
+            new, old = (self, other) if self.wave > other.wave else (other, self)
+            return Knowledge(new.wave, new.seen, new.lanes, _joined(new.past, old.as_past()))
+        views = max(len(self.seen), len(other.seen))
+        seen = np.zeros((views, max(self.seen.shape[1], other.seen.shape[1])), np.int64)
+        for part in (self.seen, other.seen):
+            corner = seen[: len(part), : part.shape[1]]
+            np.maximum(corner, part, out=corner)
+        lanes = self.lanes if not other.lanes else tuple(sorted({*self.lanes, *other.lanes}))
+        return Knowledge(self.wave, seen, lanes, _joined(self.past, other.past))
+
+    def as_past(self) -> dict[int, np.ndarray]:
+        """The same for agents of a later wave."""
+        return {**self.past, self.wave: self.seen[GENERIC]}
+
+
+def _joined(a: dict[int, np.ndarray], b: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
+    """What either knows of earlier waves."""
+    result = dict(a)
+    for wave, seen in b.items():
+        old = result.get(wave)
+        if old is None:
+            result[wave] = seen
+        elif old is not seen:
+            n = max(len(old), len(seen))
+            result[wave] = np.maximum(np.pad(old, (0, n - len(old))), np.pad(seen, (0, n - len(seen))))
+    return result
 
 
 class Clocks:
-    """A row for every warp, a column for every warp and every mbarrier."""
+    """The clocks of one launch: `warps` resident warps at a time, in waves."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.warps = machine.T // 32
-        self.happened = np.zeros((self.warps, self.warps + SPARE), np.int64)
-        self.fenced = np.zeros_like(self.happened)
-        self.reset()
+    def __init__(self, warps: int) -> None:
+        self.warps = warps
+        self.agents = warps
+        self.now = np.zeros(warps + SPARE, np.int64)
+        self.seen = np.zeros((VIEWS, warps, warps + SPARE), np.int64)
+        self.views = 1  # the others are all zero until the first proxy fence
+        self.touched = np.zeros(warps, np.uint32)  # lanes that have used memory since their warp's lanes were ordered
+        self.waves: list[int] = []  # the time at which each wave began
+        self.base = 0
+        self._lanes: dict[tuple[int, int], list[tuple[int, int]]] = {}  # (warp, other warp) -> (mask, time)s
+        self._past: dict[int, dict[int, np.ndarray]] = {}  # warp -> what it knows of earlier waves
+        self.new_wave()
 
-    def reset(self) -> None:
-        """New CTAs: every warp is at time 1, and knows of nobody else."""
-        self.happened[:] = self.fenced[:] = 0
-        self.members = self.warps
-        own = np.arange(self.warps)
-        self.happened[own, own] = 1
+    def new_wave(self) -> None:
+        """New CTAs: nobody knows of anybody; times go on, so that what earlier waves did keeps its own."""
+        self.base = int(self.now.max()) + 2
+        self.waves.append(self.base)
+        self.now[:] = self.base
+        self.seen[: self.views] = 0
+        self.touched[:] = 0
+        self.agents = self.warps
+        self._lanes.clear()
+        self._past.clear()
 
-    def new_member(self) -> int:
-        """The column of an mbarrier."""
-        if self.members == self.happened.shape[1]:
-            self.happened, self.fenced = (np.pad(t, ((0, 0), (0, len(t[0])))) for t in (self.happened, self.fenced))
-        self.members += 1
-        return self.members - 1
+    def new_agent(self) -> int:
+        """The column of something that works beside the warps; its time begins at `base`."""
+        if self.agents == self.seen.shape[2]:
+            self.seen = np.pad(self.seen, ((0, 0), (0, 0), (0, self.agents)))
+            self.now = np.pad(self.now, (0, self.agents), constant_values=self.base)
+        self.agents += 1
+        return self.agents - 1
+
+    @property
+    def has_details(self) -> bool:
+        """Whether somebody knows of single lanes, or of an earlier wave."""
+        return bool(self._lanes or self._past)
+
+    # -- asking -------------------------------------------------------------------------------
 
     def time(self, warp: int) -> int:
         """The present time of a warp."""
-        return int(self.happened[warp, warp])
+        return int(self.now[warp])
 
-    def times(self, warps: np.ndarray) -> np.ndarray:
-        """The present times of warps."""
-        return self.happened[warps, warps]
+    def knows(
+        self, warps: np.ndarray, agents: np.ndarray | int, times: np.ndarray | int, view: int = GENERIC
+    ) -> np.ndarray:
+        """Whether what agents did at a time has happened before what warps do now."""
+        return np.asarray(self.seen[view, warps, agents] >= times)
 
-    def knows(self, warps: np.ndarray, member: np.ndarray | int, time: np.ndarray | int) -> np.ndarray:
-        """Whether what members did at a time has happened before what warps do now."""
-        return self.happened[warps, member] >= time
+    def lagging(self, last: np.ndarray, warps: slice | np.ndarray) -> np.ndarray:
+        """For each of these warps and each agent: whether it does not know of what the agent did last, at `last`."""
+        n = min(self.agents, len(last))
+        return np.asarray(self.seen[GENERIC, warps, :n] < last[:n])
+
+    def known_to_lanes(self, warp: int, lane: int, agent: int, other_lane: int, time: int) -> bool:
+        """The exact answer for one access of a lane: that of a lane of the same warp or of a partial release counts."""
+        if self.base <= time <= self.seen[GENERIC, warp, agent]:
+            return True
+        if agent == warp and time >= self.base and lane == other_lane:
+            return True
+        return any(mask >> other_lane & 1 and time <= until for mask, until in self._lanes.get((warp, agent), ()))
+
+    def known_from_past(self, warp: int, agent: int, time: int) -> bool:
+        """Whether a warp knows of what an agent of an earlier wave did."""
+        wave = int(np.searchsorted(self.waves, time, "right"))  # they are counted from 1
+        seen = self._past.get(warp, {}).get(wave)
+        return seen is not None and agent < len(seen) and time <= seen[agent]
+
+    # -- lanes --------------------------------------------------------------------------------
+
+    def touch(self, threads: slice | np.ndarray) -> None:
+        """Lanes use memory."""
+        if isinstance(threads, slice):
+            first, last = threads.start, threads.stop
+            if not (first | last) & 31:
+                self.touched[first >> 5 : last >> 5] = ALL_LANES
+                return
+            threads = np.arange(first, last)
+        np.bitwise_or.at(self.touched, threads >> 5, np.uint32(1) << (threads & 31).astype(np.uint32))
+
+    def sync_lanes(self, warps: np.ndarray) -> None:
+        """bar.warp.sync of whole warps: their lanes know of each other."""
+        self.seen[GENERIC, warps, warps] = self.now[warps]
+        self.now[warps] += 1
+        self.touched[warps] = 0
 
     # -- learning -----------------------------------------------------------------------------
 
-    def release(self, warps: np.ndarray) -> Knowledge:
-        """What these warps know together, for others to learn; what they do from now on is later."""
-        n = self.members
-        known = Knowledge(self.happened[warps, :n].max(axis=0), self.fenced[warps, :n].max(axis=0))
-        self.happened[warps, warps] += 1
-        return known
+    def release(self, warps: np.ndarray, lanes: np.ndarray | None = None) -> Knowledge:
+        """What these warps know together, for others to learn; what they do from now on is later.
+
+        lanes: the mask of each warp's lanes that release; without one all of them do.
+        """
+        n, v = self.agents, self.views
+        seen = self.seen[:v, warps, :n].max(axis=1) if len(warps) > 1 else self.seen[:v, warps[0], :n].copy()
+        until, partial = self._own(warps, lanes)
+        seen[GENERIC, warps] = np.maximum(seen[GENERIC, warps], until)
+        past: dict[int, np.ndarray] = {}
+        if self._lanes or self._past:
+            partial += self._partial_knowledge(warps)
+            for warp in warps.tolist():
+                past = _joined(past, self._past.get(warp, {}))
+        self.now[warps] += 1
+        return Knowledge(len(self.waves), seen, tuple(partial), past)
+
+    def _own(self, warps: np.ndarray, lanes: np.ndarray | None) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
+        """Up to when these warps' own accesses are passed on, and what only some of their lanes pass on."""
+        now = self.now[warps]
+        if lanes is None or not (others := (self.touched[warps] & ~lanes) != 0).any():
+            return now, []
+        partial = [(int(w), int(m), int(t)) for w, m, t in zip(warps[others], lanes[others], now[others], strict=True)]
+        return np.where(others, self.seen[GENERIC, warps, warps], now), partial
+
+    def _partial_knowledge(self, warps: np.ndarray) -> list[tuple[int, int, int]]:
+        mine = set(warps.tolist())
+        return [(w, m, t) for (v, w), known in self._lanes.items() if v in mine for m, t in known]
 
     def acquire(self, warps: np.ndarray, known: Knowledge | None) -> None:
         """These warps learn something."""
-        if known is None:
+        if known is None or not len(warps):
             return
-        n = len(known.happened)
-        self.happened[warps, :n] = np.maximum(self.happened[warps, :n], known.happened)
-        self.fenced[warps, :n] = np.maximum(self.fenced[warps, :n], known.fenced)
+        past = known.past
+        if known.wave == len(self.waves):
+            self._take(warps, known)
+        else:
+            past = known.as_past()
+        if past:
+            for warp in warps.tolist():
+                self._past[warp] = _joined(self._past.get(warp, {}), past)
+
+    def _take(self, warps: np.ndarray, known: Knowledge) -> None:
+        views, n = known.seen.shape
+        self.views = max(self.views, views)
+        rows = _span(warps)
+        self.seen[:views, rows, :n] = np.maximum(self.seen[:views, rows, :n], known.seen[:, None, :])
+        for warp, mask, time in known.lanes:
+            for viewer in warps.tolist():
+                self._lanes.setdefault((viewer, warp), []).append((mask, time))
+
+    def learn(self, warps: np.ndarray | int, agent: int, time: int) -> None:
+        """These warps have waited for what an agent beside the warps did up to a time."""
+        self.seen[GENERIC, warps, agent] = np.maximum(self.seen[GENERIC, warps, agent], time)
 
     def meet(self, warps: np.ndarray) -> None:
-        """A barrier of these warps."""
+        """A barrier of these warps, all lanes of them."""
         self.acquire(warps, self.release(warps))
+        self.touched[warps] = 0
 
-    def meet_in_ctas(self) -> None:
-        """A barrier of every resident CTA."""
-        ctas, n = self.machine.residents, self.members
-        for table in (self.happened, self.fenced):
-            of_ctas = table.reshape(ctas, self.warps // ctas, -1)[:, :, :n]
-            of_ctas[:] = of_ctas.max(axis=1, keepdims=True)
-        own = np.arange(self.warps)
-        self.happened[own, own] = self.happened[:, : self.warps].max(axis=0) + 1
+    def meet_in_ctas(self, ctas: int) -> None:
+        """A barrier of each of so many CTAs with all their warps."""
+        if self._lanes or self._past:
+            for warps in np.arange(self.warps).reshape(ctas, -1):
+                self.meet(warps)
+            return
+        n, own = self.agents, np.arange(self.warps)
+        self.seen[GENERIC, own, own] = self.now[: self.warps]
+        table = self.seen[: self.views].reshape(self.views, ctas, self.warps // ctas, -1)[..., :n]
+        table[:] = table.max(axis=2, keepdims=True)
+        self.now[: self.warps] += 1
+        self.touched[:] = 0
 
-    def learn_everything(self, warps: np.ndarray) -> None:
-        """Flags in memory are not followed: after a fence or an acquiring load all that has happened is known."""
-        n, everyone = self.members, np.arange(self.warps)
-        known = self.happened[:, :n].max(axis=0)
-        self.acquire(warps, Knowledge(known, self.fenced[:, :n].max(axis=0)))
-        self.happened[everyone, everyone] += 1
+    def fenced_inits(self, warps: np.ndarray) -> np.ndarray:
+        """The initialisations of mbarriers that these warps' fences have made ready, as the table of a release."""
+        seen = np.zeros((VIEWS, self.agents), np.int64)
+        seen[INITS] = self.seen[INITS, warps, : self.agents].max(axis=0)
+        seen[INITS, warps] = np.maximum(seen[INITS, warps], self.base - 1)  # they have begun
+        return seen
 
-    def fence(self, warps: np.ndarray) -> None:
-        """fence.proxy.async: what these warps know of is in view of the async proxy."""
-        self.fenced[warps] = np.maximum(self.fenced[warps], self.happened[warps])
-        self.happened[warps, warps] += 1
+    def fence(self, warps: np.ndarray, views: tuple[int, ...], lanes: np.ndarray | None = None) -> None:
+        """A proxy fence: what these warps know of comes into view there, and what the fencing lanes have done."""
+        self.views = VIEWS
+        until, _ = self._own(warps, lanes)
+        for view in views:
+            self.seen[view, warps] = np.maximum(self.seen[view, warps], self.seen[GENERIC, warps])
+            self.seen[view, warps, warps] = np.maximum(self.seen[view, warps, warps], until)
+        self.now[warps] += 1
+
+
+def _span(warps: np.ndarray) -> slice | np.ndarray:
+    """Consecutive numbers as a slice, which numpy reads far faster."""
+    first, last = int(warps[0]), int(warps[-1])
+    return slice(first, last + 1) if last - first + 1 == len(warps) else warps

@@ -1,4 +1,4 @@
-"""What else must be in order where CTAs and copy engines share memory: clusters, exits, swizzles.
+"""What must be in order where CTAs share memory: clusters, and CTAs that exit.
 
 In a cluster, another CTA's shared memory may be used between the cluster barrier at the start and the last meeting
 with that CTA's threads before it exits (PTX ISA section 9.7.13.3).
@@ -6,70 +6,26 @@ with that CTA's threads before it exits (PTX ISA section 9.7.13.3).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from ..errors import AsyncMismatch, InFlight, MissingBarrier
+from ..errors import InFlight, MissingBarrier
+from ..machine.machine import Machine
+from ..machine.pending import Operation
+from .clocks import GENERIC, INITS, Clocks
 
-if TYPE_CHECKING:
-    from ..machine.machine import Machine
-    from ..machine.pending import Operation
-    from ..ptx.syntax import Instruction
-
-_SWIZZLES = ("no swizzle", "the 32-byte swizzle", "the 64-byte swizzle", "the 128-byte swizzle")
 DONE = 3  # the scheduler's status of a thread that has exited
 
 
-class Visibility:
-    """Guests of the resident CTAs, and how TMA has written; `chunk` numbers count 16 bytes from the first window."""
+class Guests:
+    """Who has used shared memory of other CTAs."""
 
-    def __init__(self, machine: Machine, chunks: int) -> None:
-        self.machine = machine
-        self.swizzle = np.zeros(chunks, np.int8)  # 1 + tensor map's code of the TMA load that wrote it, 0: unknown
-        self.loaded_inst = np.zeros(chunks, np.int32)
+    def __init__(self, machine: Machine, clocks: Clocks) -> None:
+        self.machine, self.clocks = machine, clocks
         self.remote: dict[int, tuple[int, int, int]] = {}  # CTA -> (time, thread, instruction) of the last guest
 
     def reset(self) -> None:
-        """New CTAs: nothing has been loaded, nobody has visited."""
-        self.swizzle[:] = 0
+        """New CTAs: nobody has visited."""
         self.remote.clear()
-
-    # -- swizzles -----------------------------------------------------------------------------
-
-    def stored(self, chunk: np.ndarray) -> None:
-        """Chunks have been written by something else than TMA."""
-        self.swizzle[chunk] = 0
-
-    def load(self, first: int, count: int, swizzle: int, inst: int) -> None:
-        """A copy takes chunks over; `swizzle` is 1 + the tensor map's code, or 0."""
-        where = slice(first, first + count)
-        self.swizzle[where] = swizzle
-        self.loaded_inst[where] = inst
-
-    def check_swizzle(self, chunk: np.ndarray, swizzle: int, inst: Instruction, thread: int, name: str) -> None:
-        """A WGMMA reads chunks with a swizzle (the tensor map's code); TMA must have written them with the same.
-
-        Raises AsyncMismatch for two different swizzles.  Unswizzled boxes may hold a tensor that lies
-        swizzled in global memory already, so reading them with a swizzle is a warning.
-        """
-        found = self.swizzle[chunk]
-        bad = (found != 0) & (found != swizzle + 1)
-        if not bad.any():
-            return
-        at = int(np.flatnonzero(bad)[0])
-        written, m = int(found[at]) - 1, self.machine
-        load = m.kernel.body[int(self.loaded_inst[int(chunk[at])])]
-        what = f"operand {name} of the WGMMA is read with {_SWIZZLES[swizzle]}; TMA wrote it with {_SWIZZLES[written]}"
-        hint = "the layout of the TMA atom and that of the tensor in shared memory: both need one swizzle"
-        if not (swizzle and written):
-            m.scheduler.warn(what, inst, thread, hint, (load, thread, "TMA wrote it here"))
-            return
-        error = AsyncMismatch(what, threads=np.array([thread]), hint=hint)
-        m.scheduler.note(error, load, thread, "TMA wrote it here")
-        raise error
-
-    # -- clusters -----------------------------------------------------------------------------
 
     def visit(self, threads: np.ndarray, hosts: np.ndarray, inst: int | None) -> None:
         """Threads use shared memory of other CTAs, numbered `hosts`: these must run, and be known to.
@@ -80,7 +36,8 @@ class Visibility:
         for cta in np.unique(hosts).tolist():
             visitors = threads[hosts == cta]
             warps = slice(cta * m.warps_per_cta, (cta + 1) * m.warps_per_cta)
-            strange = ~self.machine.clocks.happened[visitors >> 5, warps].any(axis=1)
+            met = self.clocks.seen[GENERIC, visitors >> 5, warps] | self.clocks.seen[INITS, visitors >> 5, warps]
+            strange = ~met.any(axis=1)
             if strange.any():
                 raise MissingBarrier(
                     "another CTA's shared memory is used before the cluster has met: that CTA may not have started",
@@ -93,7 +50,7 @@ class Visibility:
                     f"shared memory of CTA {ids}, which has exited", threads=visitors, hint=STAY,
                 )  # fmt: skip
             if inst is not None:
-                self.remote[cta] = (self.machine.clocks.time(int(visitors[0]) >> 5), int(visitors[0]), inst)
+                self.remote[cta] = (self.clocks.time(int(visitors[0]) >> 5), int(visitors[0]), inst)
 
     def check_exit(self, cta: int, thread: int) -> None:
         """A CTA's last thread exits: nothing may still need its shared memory.
@@ -122,7 +79,7 @@ class Visibility:
         m = self.machine
         when, guest, inst = self.remote[cta]
         warps = np.arange(cta * m.warps_per_cta, (cta + 1) * m.warps_per_cta)
-        if not self.machine.clocks.knows(warps, guest >> 5, when).any():
+        if not self.clocks.knows(warps, guest >> 5, when).any():
             error = MissingBarrier(
                 "the CTA exits, and nothing orders that after another CTA's use of its shared memory",
                 threads=one, hint=STAY,

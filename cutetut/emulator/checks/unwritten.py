@@ -26,6 +26,7 @@ from ..machine.memory import threads_of
 from ..machine.opcodes import Opcode, Selection, Step
 from ..ptx.syntax import BYTES, Address, Group, Instruction, Negated, Operand, Pair, Register, Vector
 from ..units.warp import shuffle_sources
+from .holes import Holes
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
@@ -181,32 +182,32 @@ class Unwritten:
 
     def _marking_load(self, step: Step, inst: Instruction, loads: Loads) -> Step:
         """A load that may find unwritten shared memory, and marks what it found."""
-        shared, unit = self.machine.shared, BYTES[inst.parts[-1]]
+        holes, unit = self.machine.unit(Holes), BYTES[inst.parts[-1]]
         parts = inst.operands[0].items if isinstance(inst.operands[0], Vector) else inst.operands[:1]
         marks = [self.marks[part.name] if isinstance(part, Register) else None for part in parts]
 
         def run(sel: Selection) -> None:
-            host = shared.leniently(step, sel)
+            host = holes.leniently(step, sel)
             for i, mark in enumerate(marks):
-                written = shared.is_written(host + i * unit, unit)
+                written = holes.is_written(host + i * unit, unit)
                 if mark is not None:
                     mark[sel] = written
                 if not written.all():
                     at, threads = int(host[~written][0]) + i * unit, threads_of(sel)[~written]
-                    loads.note(inst, threads, functools.partial(shared.unwritten_load, at, unit, threads))
+                    loads.note(inst, threads, functools.partial(holes.unwritten_load, at, threads))
 
         return run
 
     def _marking_store(self, step: Step, inst: Instruction) -> Step:
         """A store to shared memory of values that may be unwritten: so are the bytes then."""
-        shared, unit = self.machine.shared, BYTES[inst.parts[-1]]
+        holes, unit = self.machine.unit(Holes), BYTES[inst.parts[-1]]
         parts = inst.operands[1].items if isinstance(inst.operands[1], Vector) else inst.operands[1:2]
         marks = [self._operand_mark(part) for part in parts]
 
         def run(sel: Selection) -> None:
-            host = shared.leniently(step, sel)
+            host = holes.leniently(step, sel)
             for i, mark in enumerate(marks):
-                shared.forget(host[~mark[sel]] + i * unit, unit)
+                holes.forget(host[~mark[sel]] + i * unit, unit)
 
         return run
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import numpy as np
 
-from ..checks.clocks import Clocks
 from ..errors import EmulatorError, LaunchError, UnknownInstruction
 from ..numbers.rounding import UINT
 from ..ptx.syntax import (
@@ -32,6 +31,7 @@ from ..ptx.syntax import (
     Symbol,
     Variable,
 )
+from .access import Checks
 from .memory import LOCAL_WINDOW, SHARED_BASE, SHARED_LIMIT, SHARED_WINDOW, GenericMemory, GlobalMemory, LocalMemory
 from .opcodes import STATES, Selection, UnitState
 from .pending import Pending
@@ -119,12 +119,14 @@ class Machine:
         self.cta_ids = np.zeros((self.residents, 3), np.int64)
         self._keep: list[np.ndarray] = []  # host buffers that PTX variables live in
         self.pending = Pending()
-        self.clocks = Clocks(self)
         self._place_variables()
         self._make_registers()
         self.specials = {name: np.zeros(self.T, np.uint32) for name in _SPECIAL_ROWS}
         self.constants: dict[tuple[object, np.dtype], np.ndarray] = {}
-        self.units = {kind: kind(self) for kind in STATES}
+        self.units: dict[type[UnitState], UnitState] = {}
+        for kind in STATES:
+            self.units[kind] = kind(self)
+        self.checks: Checks  # set by the launch
         self.scheduler: Scheduler  # set by the scheduler: barriers and waits live there
         self.block_of_label: dict[str, int] = {}  # these three are set by program.decode
         self.block_starts: dict[int, int] = {}
@@ -223,8 +225,6 @@ class Machine:
         ids = self.order[first : first + self.residents]
         self.cta_ids[: len(ids)] = ids
         self.live[:] = (self.cta_of < len(ids)) & (self.in_cta < self.block_threads)
-        self.clocks.reset()
-        self.shared.reset()
         for unit in self.units.values():
             unit.reset()
         _fill_specials(self, len(ids))

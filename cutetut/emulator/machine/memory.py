@@ -20,7 +20,10 @@ import numpy as np
 
 from ..errors import Misaligned, OutOfBounds
 from ..numbers.rounding import UINT
-from .opcodes import Selection
+from .access import Access, Checks
+from .threads import Selection
+from .threads import threads_of as threads_of
+from .threads import warps_of as warps_of
 
 if TYPE_CHECKING:
     from .shared import SharedMemory
@@ -67,6 +70,7 @@ class Allocation:
     label: str
     writable: bool = True
     written: bool = False
+    watched: bool = False  # the launch may write it, so the order of accesses is checked
 
 
 Resolver = Callable[[int], "tuple[int, int, str] | None"]
@@ -84,10 +88,12 @@ class GlobalMemory:
         self.allocations: list[Allocation] = []
         self.starts: list[int] = []
         self.recent: Allocation | None = None
+        self.watch_all = False
+        self.checks: Checks | None = None  # set for a launch
 
     def add(self, address: int, nbytes: int, label: str, writable: bool = True) -> None:
         """Allow kernels to touch nbytes at a host address; ranges that overlap are joined."""
-        new = Allocation(address, address + nbytes, label, writable)
+        new = Allocation(address, address + nbytes, label, writable, watched=self.watch_all and writable)
         keep = []
         for old in self.allocations:
             if old.end <= new.start or new.end <= old.start:
@@ -98,6 +104,7 @@ class GlobalMemory:
             new.start, new.end = min(old.start, new.start), max(old.end, new.end)
             new.writable |= old.writable
             new.written |= old.written
+            new.watched |= old.watched
         self.allocations = sorted([*keep, new], key=lambda a: a.start)
         self.starts = [a.start for a in self.allocations]
         self.recent = None
@@ -120,10 +127,40 @@ class GlobalMemory:
                 return self.find(address)
         return None
 
-    def locate(self, address: np.ndarray, nbytes: int, sel: Selection, store: bool) -> np.ndarray:
-        """Host addresses of global addresses (int64); raises OutOfBounds or Misaligned."""
+    def locate(self, address: np.ndarray, sel: Selection, access: Access) -> np.ndarray:
+        """Host addresses of global addresses (int64) that threads use themselves; raises what is wrong with it."""
         if not address.size:
             return address
+        self.reach(address, access.nbytes, sel, access.stores)
+        found = self.recent
+        if found is not None and found.watched:
+            self._checked(address, sel, access)
+        elif access.scope and self.checks is not None:
+            self.checks.flag(address, threads_of(sel), access)
+        return address
+
+    def _checked(self, address: np.ndarray, sel: Selection, access: Access) -> None:
+        """Tell the checks, an allocation at a time."""
+        assert self.recent is not None and self.checks is not None
+        found = self.recent
+        if int(address.min()) >= found.start and int(address.max()) < found.end:
+            self.checks.globally(found, address, sel, access)
+            return
+        threads = threads_of(sel)
+        for allocation in [a for a in self.allocations if a.watched]:
+            mine = (address >= allocation.start) & (address < allocation.end)
+            if mine.any():
+                self.checks.globally(allocation, address[mine], threads[mine], access)
+
+    def watch(self, address: int | None) -> None:
+        """The launch may write the allocation of an address; without one, every allocation."""
+        self.watch_all |= address is None
+        for allocation in self.allocations:
+            if address is None or allocation.start <= address < allocation.end:
+                allocation.watched |= allocation.writable
+
+    def reach(self, address: np.ndarray, nbytes: int, sel: Selection, store: bool) -> np.ndarray:
+        """Host addresses of global addresses, without asking who else uses them; raises OutOfBounds or Misaligned."""
         low, high = int(address.min()), int(address.max()) + nbytes
         found = self.recent
         if found is None or low < found.start or high > found.end:
@@ -152,7 +189,7 @@ class GlobalMemory:
     def _will_write(self, allocation: Allocation, sel: Selection) -> None:
         if not allocation.writable:
             raise OutOfBounds(f"store to {allocation.label}, which is read-only", threads=threads_of(sel)[:1])
-        allocation.written = True
+        allocation.written = allocation.watched = True
 
     def _out_of_bounds(self, value: int, nbytes: int, address: np.ndarray, sel: Selection, store: bool) -> OutOfBounds:
         bad = threads_of(sel)[address == value]
@@ -187,8 +224,12 @@ class LocalMemory:
         start = self._buffer.ctypes.data
         self.host_base = start + (-start % 16) + np.arange(threads, dtype=np.int64) * self.stride
 
-    def locate(self, address: np.ndarray, nbytes: int, sel: Selection, store: bool) -> np.ndarray:
+    def locate(self, address: np.ndarray, sel: Selection, access: Access) -> np.ndarray:
         """Host addresses of offsets into each thread's stack; raises OutOfBounds or Misaligned."""
+        return self.reach(address, access.nbytes, sel, access.stores)
+
+    def reach(self, address: np.ndarray, nbytes: int, sel: Selection, store: bool) -> np.ndarray:
+        """The same for an access that is not an instruction's own."""
         bad = (address < 0) | (address + nbytes > self.nbytes)
         if bad.any():
             raise OutOfBounds(
@@ -205,11 +246,24 @@ class GenericMemory:
     def __init__(self, memory: GlobalMemory, shared: SharedMemory, local: LocalMemory) -> None:
         self.memory, self.shared, self.local = memory, shared, local
 
-    def locate(self, address: np.ndarray, nbytes: int, sel: Selection, store: bool) -> np.ndarray:
+    def reach(self, address: np.ndarray, nbytes: int, threads: np.ndarray) -> np.ndarray:
+        """Host addresses of generic addresses, without asking who else uses them."""
+        return np.array([self.host_of(int(a), int(t), nbytes) for a, t in zip(address, threads, strict=True)])
+
+    def host_of(self, address: int, thread: int, nbytes: int) -> int:
+        """The host address of one generic address as one thread sees it, for something that it starts."""
+        if address & SHARED_WINDOW:
+            return self.shared.host_of(address - SHARED_WINDOW, thread, nbytes)
+        one = np.array([thread])
+        if address & LOCAL_WINDOW:
+            return int(self.local.reach(np.array([address - LOCAL_WINDOW]), nbytes, one, False)[0])
+        return int(self.memory.reach(np.array([address]), nbytes, one, False)[0])
+
+    def locate(self, address: np.ndarray, sel: Selection, access: Access) -> np.ndarray:
         """Host addresses of generic addresses; raises what the space raises."""
         in_shared, in_local = (address & SHARED_WINDOW) != 0, (address & LOCAL_WINDOW) != 0
         if not in_shared.any() and not in_local.any():
-            return self.memory.locate(address, nbytes, sel, store)
+            return self.memory.locate(address, sel, access)
         threads = threads_of(sel)
         host = np.empty_like(address)
         neither = ~(in_shared | in_local)
@@ -219,23 +273,8 @@ class GenericMemory:
             (neither, self.memory, 0),
         ):
             if mask.any():
-                host[mask] = space.locate(address[mask] - window, nbytes, threads[mask], store)
+                host[mask] = space.locate(address[mask] - window, threads[mask], access)
         return host
-
-
-def threads_of(sel: Selection) -> np.ndarray:
-    """The thread numbers of a selection, for error messages."""
-    if isinstance(sel, slice):
-        return np.arange(sel.start, sel.stop)
-    return sel
-
-
-def warps_of(sel: Selection) -> np.ndarray:
-    """The numbers of the warps that a selection has threads of."""
-    if isinstance(sel, slice):
-        return np.arange(sel.start >> 5, (sel.stop + 31) >> 5)
-    warps = sel >> 5
-    return warps[np.concatenate(([True], warps[1:] != warps[:-1]))] if len(sel) else warps
 
 
 def check_alignment(address: np.ndarray, nbytes: int, sel: Selection, space: str) -> None:

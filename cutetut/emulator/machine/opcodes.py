@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from ..errors import EmulatorError, UnknownInstruction, ptx_line
+from .threads import Selection as Selection
 
 if TYPE_CHECKING:
     from ..ptx.syntax import Instruction
     from .machine import Machine
 
-Selection = slice | np.ndarray  # threads that execute: slice(first, end), or an array of thread numbers
 Step = Callable[[Selection], Any]  # a control step returns the next block: one number, or one per thread
 Decoder = Callable[["Instruction", "Machine"], Step]
 

@@ -40,7 +40,8 @@ class Operation:
     read: Callable[[], None] | None = None  # takes the source's bytes; `run` does it if nobody did
     nbytes: int = 0  # that its barrier will be told of
     wakes: bool = False  # its completion may let a thread go on
-    settle: Callable[[], None] | None = None  # to do when the program has waited for it, once
+    agent: int = -1  # its column in the clocks, for what is waited for by groups,
+    time: int = 0  # and its time there
     done: bool = False
 
 
@@ -80,12 +81,6 @@ class Pending:
             error.operation = error.operation or operation  # it happens here, not where the scheduler is
             raise
 
-    def settle(self, operation: Operation) -> None:
-        """The program has waited for an operation."""
-        if operation.settle is not None:
-            operation.settle()
-            operation.settle = None
-
     def complete_oldest(self, waking: bool = False) -> bool:
         """Nobody can go on: let the oldest operation complete, or the oldest that may wake somebody.
 
@@ -106,6 +101,10 @@ class Pending:
         """A turn of the scheduler passes; under the random policy some operation may complete."""
         if self.kind == "random" and self.operations and self.random.random() < 0.05:
             self.complete(self.random.choice(self.operations))
+
+    def reading(self, host: int) -> Operation | None:
+        """The operation that still reads a host address."""
+        return next((op for op in self.operations if any(r.meet(host, host + 1) for r in op.reads)), None)
 
     def writing(self, host: int) -> Operation | None:
         """The operation that is about to write a host address."""

@@ -330,7 +330,7 @@ class Scheduler:
         for cta in np.unique(self.machine.cta_of[threads]).tolist():
             if (self.status[self.machine.cta_of == cta] == DONE).all():
                 last = threads[self.machine.cta_of[threads] == cta]
-                self.machine.shared.visible.check_exit(cta, int(last[0]))
+                self.machine.checks.cta_over(cta, int(last[0]))
                 self.machine.unit(Mbarriers).check_exit(cta, int(last[0]))
                 self.machine.unit(Barriers).check_exit(cta)
 
@@ -364,7 +364,7 @@ class Scheduler:
             self.note(warning, *other)
         warnings.warn_explicit(str(warning), EmulatorWarning, file, line)
 
-    def note(self, error: EmulatorError, inst: Instruction, thread: int, what: str) -> None:
+    def note(self, error: EmulatorError, inst: Instruction, thread: int | None, what: str) -> None:
         """Add another program point to an error: what happened there, and the lines."""
         error.notes.append(f"  {what}:\n{self.place(inst, thread).describe()}")
 

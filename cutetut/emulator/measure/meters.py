@@ -17,7 +17,7 @@ from ..machine.shared import RANK_SHIFT
 from ..numbers.matrix_formats import NBYTES
 from ..ptx.syntax import BYTES, Immediate, Instruction, Symbol, Vector
 from ..units.atomics import Atomic
-from ..units.loadstore import Access
+from ..units.loadstore import Operands
 from ..units.mma import LEGAL, LEGAL_SPARSE
 from ..units.mma import Form as MmaForm
 from ..units.tensormap import TensorMap
@@ -96,7 +96,7 @@ class _Accesses:
 
 def _load_or_store(inst: Instruction, machine: Machine, tally: Tally) -> Meter | None:
     operation = "st" if inst.parts[0] == "st" else "ld"
-    access = Access(inst, machine)
+    access = Operands(inst, machine)
     if access.space == "param":
         return None  # parameters are constants of the instructions that use them
     space = access.space

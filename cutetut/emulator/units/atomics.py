@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..machine.memory import HOST, index, threads_of
+from ..machine.access import Access, Kind
+from ..machine.memory import HOST, index
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import addresses, elements_of
-from ..machine.shared import SharedMemory
 from ..numbers.reductions import DTYPES, UFUNCS, update
 from ..numbers.rounding import UINT
 from ..ptx.syntax import BYTES, Operand, Register, Sink
-from .loadstore import VECTOR
+from .loadstore import VECTOR, Space
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
@@ -125,7 +125,7 @@ class Atomic:
 
     def __init__(self, inst: Instruction, machine: Machine, first: int) -> None:
         self.form = form = _form(inst)
-        self.inst_index = inst.index
+        self.inst_index, self.parts = inst.index, inst.parts
         operands = inst.operands[first:]
         expected = 2 + (form.operation == "cas") + form.cache_hint
         if len(operands) != expected:
@@ -142,19 +142,11 @@ class Atomic:
         self.ufunc = None if form.type.startswith(("f", "bf")) else UFUNCS.get(form.operation)
         self.memory = HOST[self.unit].view(self.dtype)
 
-    def _locator(self, machine: Machine) -> Callable[[np.ndarray, int, Selection], np.ndarray]:
-        space = {"shared": machine.shared, "global": machine.memory}.get(self.form.space, machine.generic)
-
-        def locate(address: np.ndarray, nbytes: int, sel: Selection) -> np.ndarray:
-            machine.shared.executes(self.inst_index, strong=True)  # another CTA's shared memory may be meant
-            host = space.locate(address, nbytes, sel, False)  # type: ignore[attr-defined]
-            if not isinstance(space, SharedMemory):  # written already where the load is allowed
-                space.locate(address, nbytes, sel, True)  # type: ignore[attr-defined]
-            elif space.watched:
-                space.races.stored(host - space.origin, nbytes, threads_of(sel), self.inst_index, strong=True)
-            return host
-
-        return locate
+    def _locator(self, machine: Machine) -> Callable[[np.ndarray, Selection], np.ndarray]:
+        spaces: dict[str, Space] = {"shared": machine.shared, "global": machine.memory}
+        space = spaces.get(self.form.space, machine.generic)
+        access = machine.checks.uses(Access.of(self.parts, self.inst_index, self.total, Kind.ATOMIC))
+        return lambda address, sel: space.locate(address, sel, access)
 
     def _rows(self, inst: Instruction, machine: Machine, operand: Operand) -> list[np.ndarray]:
         """One row per element of memory, seen as its type."""
@@ -168,7 +160,7 @@ class Atomic:
 
     def run(self, sel: Selection) -> list[np.ndarray]:
         """Perform the operation; returns the old values, one array per element."""
-        at = index(self.locate(self.address(sel), self.total, sel), self.unit)
+        at = index(self.locate(self.address(sel), sel), self.unit)
         if not at.size:
             return [at.view(self.dtype)] * self.elements
         return [self._in_thread_order(at + i, tuple(v[i][sel] for v in self.values)) for i in range(self.elements)]

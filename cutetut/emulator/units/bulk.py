@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..checks.async_ordering import AsyncOrdering
+from ..checks.swizzles import Swizzles
 from ..errors import IllegalInstruction
+from ..machine.access import GPU, Access, Kind
 from ..machine.memory import HOST, index, threads_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import address_of
@@ -88,39 +91,55 @@ def _issue_copy(machine: Machine, inst: Instruction, thread: int, r: _Range, bar
     if not r.count:
         return
     origin, reads, chunks = r.origin, tuple[Ranges, ...](), None
+    order = machine.unit(AsyncOrdering)
     if from_global:
         check_global(machine, origin + np.arange(0, r.count, 16), 16, thread, False)
+        order.reads_global(origin + np.arange(0, r.count, 16), 16, thread, inst.index, "a bulk copy reads")
     else:
-        origin, chunks = machine.shared.async_source(origin, r.count, thread, inst.index)
+        origin = machine.shared.host_of(origin, thread, r.count)
+        chunks = _chunks(machine, origin, r.count)
         reads = (consecutive(origin, r.count),)
         barrier = machine.shared.in_cta(barrier, r.target >> RANK_SHIFT)  # whichever CTA it names (seen on an H200)
     for rank in cluster_ranks(machine, thread, r.mask):
         target = r.target if rank is None else machine.shared.in_cta(r.target, rank)
         signal = barrier if rank is None else machine.shared.in_cta(barrier, rank)
-        host = machine.shared.claim(target, r.count, thread, inst.index)
+        host = machine.shared.host_of(target, thread, r.count)
         bar = machine.unit(Mbarriers).signalled(machine.shared.host_of(signal, thread), thread)
-        settle = None if chunks is None else machine.shared.races.settling(chunks, thread, inst.index, bar)
-        run = _copy_runner(machine, inst, host, origin, r.count, bar, settle)
+        if chunks is not None:
+            time = bar.began + bar.phase + 1
+            order.reading(chunks, thread, 32, inst.index, "the bulk copy reads", bar.clock, time)
+        order.claim(host, r.count, thread, inst.index)
+        machine.unit(Swizzles).load(host, r.count, 0, inst.index)
+        run = _copy_runner(machine, inst, host, origin, r.count, bar)
         what, writes = f"the bulk copy of {r.count} bytes", (consecutive(host, r.count),)
         machine.pending.issue(Operation(what, inst, thread, run, bar, writes, reads, nbytes=r.count))
 
 
+def _chunks(machine: Machine, host: int, nbytes: int) -> np.ndarray:
+    """The 16-byte chunks of consecutive bytes of shared memory, by number."""
+    return np.arange(host, host + nbytes, 16, dtype=np.int64) - machine.shared.origin >> 4
+
+
 def _copy_runner(
-    machine: Machine, inst: Instruction, host: int, origin: int, count: int, bar: Mbarrier,
-    settle: Callable[[], None] | None,
-) -> Callable[[], None]:  # fmt: skip
+    machine: Machine, inst: Instruction, host: int, origin: int, count: int, bar: Mbarrier
+) -> Callable[[], None]:
     def run() -> None:
         lanes = np.arange(count // 8, dtype=np.int64) * 8
         HOST[8][index(host + lanes, 8)] = HOST[8][index(origin + lanes, 8)]
-        machine.shared.arrived(host, count, bar, inst.index)
-        if settle is not None:
-            settle()
+        machine.unit(AsyncOrdering).arrived(host, count, bar.clock, bar.began + bar.phase + 1, inst.index)
         machine.unit(Mbarriers).complete_bytes(bar, count)
 
     return run
 
 
+def _strong(machine: Machine, inst: Instruction, reduction: str | None) -> None:
+    """A reduction counts as a relaxed atomic operation on each element (PTX ISA section 9.7.9.25.4.2)."""
+    if reduction is not None:
+        machine.checks.uses(Access(inst.index, 16, Kind.ATOMIC, GPU))
+
+
 def _store_step(machine: Machine, inst: Instruction, reduction: str | None, element: str) -> Step:
+    _strong(machine, inst, reduction)
     operands, unit = _Operands(inst, machine), 2 if element.endswith("16") else 4 if element.endswith("32") else 8
 
     def step(sel: Selection) -> None:
@@ -137,7 +156,12 @@ def _issue_store(
     if not r.count:
         return
     check_global(machine, r.target + np.arange(0, r.count, 16), 16, thread, True)
-    host, chunks = machine.shared.async_source(r.origin, r.count, thread, inst.index)
+    order = machine.unit(AsyncOrdering)
+    host = machine.shared.host_of(r.origin, thread, r.count)
+    reading, writing, time = machine.unit(BulkGroups).begin(thread)
+    order.reading(_chunks(machine, host, r.count), thread, 32, inst.index, "the bulk store reads", reading, time)
+    targets = r.target + np.arange(0, r.count, 16)
+    order.writes_global(targets, 16, thread, inst.index, writing, time, reduction is not None)
     lanes = np.arange(r.count // unit, dtype=np.int64) * unit
     captured: list[np.ndarray] = []
 
@@ -152,7 +176,7 @@ def _issue_store(
 
     what = f"the bulk {'reduction' if reduction else 'store'} of {r.count} bytes"
     operation = Operation(what, inst, thread, run, reads=(consecutive(host, r.count),), read=read)
-    operation.settle = machine.shared.races.settling(chunks, thread, inst.index)
+    operation.time = time
     machine.unit(BulkGroups).add(thread, operation)
     machine.pending.issue(operation)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ..checks.async_ordering import AsyncOrdering
 from ..machine.memory import threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
 from ..machine.pending import Operation
@@ -43,9 +46,29 @@ class BulkGroups(UnitState):
                     operation.read()
             else:
                 self.machine.pending.complete(operation)
-            self.machine.pending.settle(operation)
+            self._waited(thread, operation, read_only)
         if not read_only:
             self.committed[thread] = groups[len(ready) :]
+
+    def agents(self, thread: int) -> tuple[int, int]:
+        """The columns in the clocks of a thread's bulk stores: of their reading, and of their writing."""
+        order = self.machine.unit(AsyncOrdering)
+        return order.agent("bulk source", thread, thread), order.agent("bulk", thread, thread)
+
+    def begin(self, thread: int) -> tuple[int, int, int]:
+        """A thread issues a bulk store: both columns, and the time of this one in them."""
+        reading, writing = self.agents(thread)
+        order = self.machine.unit(AsyncOrdering)
+        time = order.next_time(reading)
+        order.next_time(writing)
+        return reading, writing, time
+
+    def _waited(self, thread: int, operation: Operation, read_only: bool) -> None:
+        order, warp = self.machine.unit(AsyncOrdering), np.array([thread >> 5])
+        reading, writing = self.agents(operation.thread)
+        order.waited(warp, reading, operation.time)
+        if not read_only:
+            order.waited(warp, writing, operation.time)
 
 
 @opcode("cp.async.bulk.commit_group", unit="tma", section="9.7.9.28.1", results=0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checks.clocks import Knowledge
+from ..checks.ordering import Ordering
 from ..errors import IllegalInstruction
 from ..machine.memory import SHARED_WINDOW, threads_of, warps_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state
@@ -45,16 +46,24 @@ class ClusterBarriers(UnitState):
         warps = warps_of(sel)
         of_cluster = self.cluster_of[32 * warps]
         for cluster in np.unique(of_cluster).tolist():
-            known = self.machine.clocks.release(warps[of_cluster == cluster])
-            self.gathered[cluster] = known.join(self.gathered.get(cluster))
+            known = self._passed_on(warps[of_cluster == cluster], "relaxed" in inst.parts)
+            if known is not None:
+                self.gathered[cluster] = known.join(self.gathered.get(cluster))
         self.recheck()
+
+    def _passed_on(self, warps: np.ndarray, relaxed: bool) -> Knowledge | None:
+        """What an arrival makes known; a relaxed one only what fences have made ready before."""
+        order = self.machine.unit(Ordering)
+        if not relaxed:
+            return order.clocks.release(warps)
+        return order.fenced(warps)
 
     def learn(self, threads: np.ndarray) -> None:
         """Threads have waited: what was known to those who arrived has happened before."""
         warps = np.unique(threads >> 5)
         of_cluster = self.cluster_of[32 * warps]
         for cluster in np.unique(of_cluster).tolist():
-            self.machine.clocks.acquire(warps[of_cluster == cluster], self.known.get(cluster))
+            self.machine.unit(Ordering).clocks.acquire(warps[of_cluster == cluster], self.known.get(cluster))
 
     def recheck(self) -> None:
         """Complete the phases of clusters whose live threads have all arrived."""
@@ -69,7 +78,10 @@ class ClusterBarriers(UnitState):
             self.passed |= mine & ~self.waiting
             self.arrived[mine] = False
             self.waiting[mine] = False
-            self.known[cluster] = self.gathered.pop(cluster)
+            if cluster in self.gathered:
+                self.known[cluster] = self.gathered.pop(cluster)
+            else:
+                self.known.pop(cluster, None)
             self.learn(np.flatnonzero(sleepers))
             scheduler.wake(np.flatnonzero(sleepers))
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..checks.async_ordering import AsyncOrdering
+from ..checks.ordering import Ordering
+from ..machine.access import Access, Kind
 from ..machine.memory import HOST, check_alignment, index, threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
 from ..machine.operands import addresses
@@ -37,6 +40,8 @@ class Copies:
         self.machine, self.threads, self.nbytes, self.inst = machine, threads, nbytes, inst
         self.hosts, self.origin, self.count = hosts, origin, count  # to, from, and bytes that are not zero fill
         self.groups = machine.unit(CopyGroups).closed[threads]  # the group of each copy, counted by its thread
+        self.agents = machine.unit(CopyGroups).agents_of(threads)  # the column of each thread's warp in the clocks,
+        self.times = self.groups + machine.unit(CopyGroups).began  # and the time there that stands for the group
         self.arrived = np.zeros(len(threads), np.bool_)
         self.awaited = np.zeros(len(threads), np.bool_)
         self.operation: Operation
@@ -56,14 +61,15 @@ class Copies:
         words = values.view({4: np.uint32, 8: np.uint64}[unit])
         for part in range(self.nbytes // unit):
             HOST[unit][index(hosts + part * unit, unit)] = words[:, part]
-        self.machine.shared.mark_written_many(hosts, self.nbytes)
+        order = self.machine.unit(AsyncOrdering)
+        order.arrived_many(hosts, self.nbytes, self.agents[rows], self.times[rows], self.inst)
 
     def wait(self, rows: np.ndarray) -> None:
         """The copying threads of some rows have waited: the bytes are theirs, and of whom they meet from now on."""
         self.arrive(rows)
         rows = rows & ~self.awaited
         self.awaited |= rows
-        self.machine.shared.copied(self.hosts[rows], self.nbytes, self.threads[rows], self.inst)
+        self.machine.unit(AsyncOrdering).learn(self.threads[rows] >> 5, self.agents[rows], self.times[rows])
         if self.arrived.all():
             self.machine.pending.complete(self.operation)
 
@@ -80,6 +86,19 @@ class CopyGroups(UnitState):
     def reset(self) -> None:
         self.closed[:] = 0
         self.under_way.clear()
+        self._agents = np.full(self.machine.T // 32, -1)
+
+    @property
+    def began(self) -> int:
+        """The time in the clocks that stands for the first group of each thread."""
+        return self.machine.unit(Ordering).clocks.base + 1
+
+    def agents_of(self, threads: np.ndarray) -> np.ndarray:
+        """The columns in the clocks of the copies of these threads' warps."""
+        warps = threads >> 5
+        for warp in np.unique(warps[self._agents[warps] < 0]).tolist():
+            self._agents[warp] = self.machine.unit(AsyncOrdering).agent("cp.async", warp, 32 * warp)
+        return np.asarray(self._agents[warps])
 
     def commit(self, sel: Selection) -> None:
         self.closed[sel] += 1
@@ -117,6 +136,7 @@ def decode_cp_async(inst: Instruction, machine: Machine) -> Step:
         raise unsupported(inst, f"a copy of {nbytes} bytes")
     get_to, get_from = addresses(inst, machine, to), addresses(inst, machine, source)
     taken = _source_bytes(machine, rest[0] if rest else None, nbytes)
+    access, to_shared = (machine.checks.uses(Access(inst.index, nbytes, kind)) for kind in (Kind.LOAD, Kind.COPY))
 
     def step(sel: Selection) -> None:
         threads = threads_of(sel)
@@ -124,12 +144,12 @@ def decode_cp_async(inst: Instruction, machine: Machine) -> Step:
         check_alignment(origin, nbytes, threads, "global")
         some = count > 0
         if some.all() and int(count.min()) == nbytes:
-            machine.memory.locate(origin, nbytes, threads, False)
+            machine.memory.locate(origin, threads, access)
         elif some.any():
             for end in (origin, origin + count - 1):
-                machine.memory.locate(end[some], 1, threads[some], False)
-        hosts = machine.shared.claim_many(get_to(threads), nbytes, threads)
-        machine.shared.copying(hosts, nbytes, threads, inst.index)
+                machine.memory.reach(end[some], 1, threads[some], False)
+        hosts = machine.shared.reach(get_to(threads), nbytes, threads, True)
+        machine.unit(AsyncOrdering).claim_many(hosts, threads, to_shared)
         copies = Copies(machine, threads, hosts, origin, count, nbytes, inst.index)
         what = f"the cp.async of {nbytes} bytes per thread"
         everything = np.ones(len(threads), np.bool_)
@@ -184,7 +204,7 @@ def decode_arrive(inst: Instruction, machine: Machine) -> Step:
 
     def step(sel: Selection) -> None:
         threads = threads_of(sel)
-        hosts = machine.shared.locate_barrier(address(threads), threads, False, inst.index)
+        hosts = machine.shared.reach(address(threads), 8, threads, False, inst.index)
         for host in np.unique(hosts).tolist():
             mine = threads[hosts == host]
             barrier = machine.unit(Mbarriers).at(host, mine)

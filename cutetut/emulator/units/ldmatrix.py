@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..machine.access import Access, Kind
 from ..machine.memory import HOST, index, threads_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import addresses, elements_of
@@ -34,11 +35,13 @@ class _Move:
         if not self.count or len(self.rows) != self.count:
             raise unsupported(inst, "x1, x2 or x4 takes as many registers")
         self.address = addresses(inst, machine, where)
+        kind = Kind.STORE if inst.parts[0] == "stmatrix" else Kind.LOAD
+        self.access = machine.checks.uses(Access(inst.index, 16, kind))
 
-    def elements(self, threads: np.ndarray, store: bool) -> np.ndarray:
+    def elements(self, threads: np.ndarray) -> np.ndarray:
         """Positions in HOST[2] of (warp, matrix, row, column); threads is (warps, 32)."""
         naming = threads[:, : 8 * self.count].ravel()
-        rows = self.machine.shared.locate(self.address(naming), 16, naming, store)
+        rows = self.machine.shared.locate(self.address(naming), naming, self.access)
         return index(rows.reshape(-1, self.count, 8, 1) + 2 * np.arange(8), 2)
 
 
@@ -49,9 +52,8 @@ def decode_ldmatrix(inst: Instruction, machine: Machine) -> Step:
     move = _Move(inst, machine)
 
     def step(sel: Selection) -> None:
-        machine.shared.executes(inst.index)
         threads = threads_of(sel).reshape(-1, 32)
-        matrices = HOST[2][move.elements(threads, False)]
+        matrices = HOST[2][move.elements(threads)]
         if move.transpose:
             matrices = matrices.swapaxes(2, 3)
         pairs = np.ascontiguousarray(matrices).view(np.uint32).reshape(len(threads), move.count, 32)
@@ -67,13 +69,12 @@ def decode_stmatrix(inst: Instruction, machine: Machine) -> Step:
     move = _Move(inst, machine)
 
     def step(sel: Selection) -> None:
-        machine.shared.executes(inst.index)
         threads = threads_of(sel).reshape(-1, 32)
         pairs = np.ascontiguousarray(machine.bank[move.rows[:, None, None], threads].transpose(1, 0, 2))
         matrices = pairs.view(np.uint16).reshape(len(threads), move.count, 8, 8)
         if move.transpose:
             matrices = matrices.swapaxes(2, 3)
-        HOST[2][move.elements(threads, True)] = matrices
+        HOST[2][move.elements(threads)] = matrices
 
     return step
 

@@ -1,22 +1,25 @@
 """Loads, stores and address conversions (PTX ISA section 9.7.9).
 
-The emulator executes memory operations one after the other, a stronger order than any PTX
-consistency level, so ordering and cache modifiers change nothing here and are only checked.
+The emulator executes memory operations one after the other, a stronger order than any PTX consistency level:
+ordering modifiers change no value here.  What a kernel may rely on is another matter, and the checks' (ordering.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ..machine.memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, index, warps_of
+from ..checks.clocks import ASYNC_GLOBAL, ASYNC_SHARED, INITS
+from ..checks.ordering import Ordering
+from ..machine.access import SCOPES, SYS, Access, Kind
+from ..machine.memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, index
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import addresses, elements_of
 from ..numbers.rounding import UINT
 from ..ptx.syntax import BYTES, Address, Immediate, Operand, Register, Sink, Symbol
-from .mbarrier import Mbarriers
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 class Space(Protocol):
     """Anything that can say where an address lies in host memory."""
 
-    def locate(self, address: np.ndarray, nbytes: int, sel: Selection, store: bool) -> np.ndarray: ...
+    def locate(self, address: np.ndarray, sel: Selection, access: Access) -> np.ndarray: ...
 
 
 SPACES = {
@@ -41,20 +44,18 @@ SPACES = {
     "param::func",
 }
 ORDER = {"weak", "relaxed", "acquire", "release", "volatile", "mmio", "cta", "cluster", "gpu", "sys"}
-STRONG = {"relaxed", "acquire", "release", "volatile", "mmio"}
 CACHE = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"}
 VECTOR = {"v2": 2, "v4": 4, "v8": 8}
 INT = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
-class Access:
+class Operands:
     """What ld and st share: modifiers, address and the registers loaded to or stored from."""
 
     def __init__(self, inst: Instruction, machine: Machine) -> None:
         first, second = inst.operands[:2]
         where, registers = (first, second) if inst.parts[0] == "st" else (second, first)
         self.space, self.count, self.cache_hint = "generic", 1, False
-        self.strong = not STRONG.isdisjoint(inst.parts)  # threads may race here: it is a flag
         self.type = inst.parts[-1]
         if self.type not in BYTES or self.type == "pred":
             raise unsupported(inst, f"type {self.type}")
@@ -73,6 +74,8 @@ class Access:
         if len(self.items) != self.count:
             raise unsupported(inst, f"{len(self.items)} registers for {self.count} values")
         self.address = addresses(inst, machine, where)
+        kind = Kind.STORE if inst.parts[0] == "st" else Kind.LOAD
+        self.access = machine.checks.uses(Access.of(inst.parts, inst.index, self.total, kind))
         assert isinstance(where, Address)
         self.where = where
         self.memory = self._memory(machine)
@@ -93,35 +96,24 @@ class Access:
               "eviction hints}{.v2 .v4 .v8}.b8-.b128 .u .s .f")  # fmt: skip
 def decode_ld(inst: Instruction, machine: Machine) -> Step:
     """Load one to eight values per thread; narrow ones are zero- or sign-extended to the register."""
-    access = Access(inst, machine)
+    access = Operands(inst, machine)
     if access.space == "param" and _is_kernel_param(machine, access.where):
         return _load_kernel_param(inst, machine, access)
     if access.type == "b128":
         return _load_128(inst, machine, access)
     writers = [_writer(machine, item, access) for item in access.items]
-    locate, address, total, unit = access.memory.locate, access.address, access.total, access.nbytes
+    locate, address, how, unit = access.memory.locate, access.address, access.access, access.nbytes
     host = HOST[unit]
 
     def step(sel: Selection) -> None:
-        machine.shared.executes(inst.index, access.strong)
-        at = index(locate(address(sel), total, sel, False), unit)
+        at = index(locate(address(sel), sel, how), unit)
         for i, write in enumerate(writers):
             write(sel, host[at + i] if i else host[at])
 
-    return _acquiring(machine, step) if "acquire" in inst.parts or "volatile" in inst.parts else step
+    return step
 
 
-def _acquiring(machine: Machine, step: Step) -> Step:
-    """A load that waits for a flag orders what comes after it, like a barrier."""
-
-    def run(sel: Selection) -> None:
-        step(sel)
-        machine.clocks.learn_everything(warps_of(sel))
-
-    return run
-
-
-def _writer(machine: Machine, item: Operand, access: Access) -> Callable[[Selection, np.ndarray], None]:
+def _writer(machine: Machine, item: Operand, access: Operands) -> Callable[[Selection, np.ndarray], None]:
     """Assign raw loaded values to a register that may be wider than they are."""
     if isinstance(item, Sink):
         return lambda sel, values: None
@@ -146,7 +138,7 @@ def _is_kernel_param(machine: Machine, where: Address) -> bool:
     return isinstance(where.base, Symbol) and where.base.name in {p.name for p in machine.kernel.params}
 
 
-def _load_kernel_param(inst: Instruction, machine: Machine, access: Access) -> Step:
+def _load_kernel_param(inst: Instruction, machine: Machine, access: Operands) -> Step:
     """A kernel parameter is the same for all threads, so its value is known when decoding."""
     assert isinstance(access.where.base, Symbol)
     start = machine.symbols[access.where.base.name] + access.where.offset
@@ -164,13 +156,12 @@ def _load_kernel_param(inst: Instruction, machine: Machine, access: Access) -> S
     return step
 
 
-def _load_128(inst: Instruction, machine: Machine, access: Access) -> Step:
+def _load_128(inst: Instruction, machine: Machine, access: Operands) -> Step:
     rows = [machine.registers[item.name] if isinstance(item, Register) else None for item in access.items]
-    locate, address, total = access.memory.locate, access.address, access.total
+    locate, address, how = access.memory.locate, access.address, access.access
 
     def step(sel: Selection) -> None:
-        machine.shared.executes(inst.index, access.strong)
-        at = index(locate(address(sel), total, sel, False), 8)
+        at = index(locate(address(sel), sel, how), 8)
         for i, row in enumerate(rows):
             if row is not None:
                 row[sel, 0], row[sel, 1] = HOST[8][at + 2 * i], HOST[8][at + 2 * i + 1]
@@ -183,36 +174,36 @@ def _load_128(inst: Instruction, machine: Machine, access: Access) -> Step:
               "{.v2 .v4 .v8}.b8-.b128 .u .s .f")  # fmt: skip
 def decode_st(inst: Instruction, machine: Machine) -> Step:
     """Store one to eight values per thread."""
-    access = Access(inst, machine)
+    access = Operands(inst, machine)
     if access.type == "b128":
         return _store_128(inst, machine, access)
     rows = [_value_row(machine, item, access) for item in access.items]
-    locate, address, total, unit = access.memory.locate, access.address, access.total, access.nbytes
+    locate, address, unit = access.memory.locate, access.address, access.nbytes
+    bits = UINT[unit]
+    how = replace(access.access, values=lambda sel: [row[sel].astype(bits, copy=False) for row in rows])
     host = HOST[unit]
 
     def step(sel: Selection) -> None:
-        machine.shared.executes(inst.index, access.strong)
-        at = index(locate(address(sel), total, sel, True), unit)
+        at = index(locate(address(sel), sel, how), unit)
         for i, row in enumerate(rows):
             host[at + i if i else at] = row[sel]
 
     return step
 
 
-def _value_row(machine: Machine, item: Operand, access: Access) -> np.ndarray:
+def _value_row(machine: Machine, item: Operand, access: Operands) -> np.ndarray:
     if isinstance(item, Immediate) and access.type.startswith("f") and item.bits is None:
         dtype = {2: np.float16, 4: np.float32, 8: np.float64}[access.nbytes]
         return np.broadcast_to(np.array(machine.source(item, dtype)[0]).view(UINT[access.nbytes]), (machine.T,))
     return machine.source(item, UINT[access.nbytes])
 
 
-def _store_128(inst: Instruction, machine: Machine, access: Access) -> Step:
+def _store_128(inst: Instruction, machine: Machine, access: Operands) -> Step:
     rows = [machine.registers[item.name] for item in access.items if isinstance(item, Register)]
-    locate, address, total = access.memory.locate, access.address, access.total
+    locate, address, how = access.memory.locate, access.address, access.access
 
     def step(sel: Selection) -> None:
-        machine.shared.executes(inst.index, access.strong)
-        at = index(locate(address(sel), total, sel, True), 8)
+        at = index(locate(address(sel), sel, how), 8)
         for i, row in enumerate(rows):
             HOST[8][at + 2 * i], HOST[8][at + 2 * i + 1] = row[sel, 0], row[sel, 1]
 
@@ -274,13 +265,14 @@ def decode_createpolicy(inst: Instruction, machine: Machine) -> Step:
 @opcode("membar", "fence", unit="memory", section="9.7.13.4", results=0,
         forms="{.sc .acq_rel .acquire .release}.cta .cluster .gpu .sys")  # fmt: skip
 def decode_fence(inst: Instruction, machine: Machine) -> Step:
-    """Memory operations already happen one after the other here; a fence only counts as meeting others."""
+    """Memory operations happen one after the other here; what a fence orders is in checks/locations.py."""
     allowed = {"sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "sys", "gl", "level",
                "sync_restrict::shared::cta.cluster", "sync_restrict::shared::cluster.cluster"}  # fmt: skip
     for part in inst.parts[1:]:
         if part not in allowed:
             raise unsupported(inst, f"modifier .{part}")
-    return lambda sel: machine.clocks.learn_everything(warps_of(sel))  # the other half of a hand-made barrier
+    scope = next((SCOPES[p] for p in inst.parts[1:] if p in SCOPES), SYS)
+    return lambda sel: machine.unit(Ordering).fence(sel, scope)
 
 
 @opcode("fence.proxy", unit="memory", section="9.7.13.4", results=0,
@@ -290,11 +282,10 @@ def decode_fence_proxy(inst: Instruction, machine: Machine) -> Step:
     kind = inst.parts[2].split("::")[0]
     if kind not in ("async", "alias", "tensormap"):
         raise unsupported(inst)
-    if kind != "async" or inst.parts[-1] == "global":
+    if kind != "async":
         return lambda sel: None
-
-    def step(sel: Selection) -> None:
-        machine.clocks.fence(warps_of(sel))
-        machine.unit(Mbarriers).fence()
-
-    return step
+    last = inst.parts[-1]
+    views: tuple[int, ...] = (ASYNC_GLOBAL,) if last == "global" else (ASYNC_SHARED, INITS)
+    if last == "async":
+        views = (ASYNC_SHARED, ASYNC_GLOBAL, INITS)
+    return lambda sel: machine.unit(Ordering).fence_proxy(sel, views)

@@ -8,13 +8,17 @@ returned.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..checks.clocks import Knowledge
+from ..checks.async_ordering import AsyncOrdering
+from ..checks.clocks import INITS, Knowledge
+from ..checks.ordering import Ordering
 from ..errors import AsyncMismatch, IllegalInstruction, MissingBarrier, MissingFence
+from ..machine.access import Access
 from ..machine.memory import SHARED_WINDOW, threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
 from ..machine.operands import addresses
@@ -60,11 +64,11 @@ class Mbarrier:
     made_by: int  # the thread that initialised it,
     made_with: Instruction
     made_at: int  # and when, in the time of its warp
-    clock: int  # its own column in the clocks of who knows of whom
+    clock: int  # its own column in the clocks of who knows of whom,
+    began: int  # and the time there when it was made
     pending: int = 0
     bytes: int = 0
     phase: int = 0
-    fenced: bool = False  # the async proxy sees the initialisation
     known: bool = False  # every thread of the cluster does
     gathered: Knowledge | None = None  # what those knew who have arrived in this phase,
     knowledge: Knowledge | None = None  # and in all phases before
@@ -86,6 +90,7 @@ class Mbarriers(UnitState):
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.objects: dict[int, Mbarrier] = {}
+        self.numbers = itertools.count()
         self.used_by: dict[int, set[int]] = {}  # arriving instruction -> instructions that initialised its barriers
 
     def reset(self) -> None:
@@ -129,12 +134,16 @@ class Mbarriers(UnitState):
 
     def _strangers(self, barrier: Mbarrier, threads: np.ndarray) -> np.ndarray:
         """Which threads cannot know yet that the barrier has been initialised."""
-        return ~self.machine.clocks.knows(threads >> 5, barrier.made_by >> 5, barrier.made_at)
+        clocks, maker = self.machine.unit(Ordering).clocks, barrier.made_by >> 5
+        return ~(clocks.knows(threads >> 5, maker, barrier.made_at)
+                 | clocks.knows(threads >> 5, maker, barrier.made_at, INITS)
+                 | (threads == barrier.made_by))  # fmt: skip
 
     def signalled(self, host: int, thread: int) -> Mbarrier:
         """The barrier that an asynchronous copy will signal: its initialisation is fenced for the async proxy."""
         barrier = self.at(host, np.array([thread]))
-        if not barrier.fenced:
+        clocks, one = self.machine.unit(Ordering).clocks, np.array([thread >> 5])
+        if not clocks.knows(one, barrier.made_by >> 5, barrier.made_at, INITS).all():
             error = MissingFence(
                 f"the copy signals the mbarrier at shared offset {barrier.offset} through the async proxy, and no "
                 "fence came after its initialisation",
@@ -145,29 +154,52 @@ class Mbarriers(UnitState):
             raise error
         return barrier
 
-    def fence(self) -> None:
-        """A fence after initialisation: the async proxy and the cluster see the barriers there are."""
-        for barrier in self.objects.values():
-            barrier.fenced = True
-
     def init(self, host: int, thread: int, count: int, inst: Instruction) -> None:
         if not 1 <= count <= MAX_COUNT:
             raise IllegalInstruction(f"an mbarrier for {count} arrivals; 1 to {MAX_COUNT} are allowed",
                                      threads=np.array([thread]))  # fmt: skip
         cta, offset = self.machine.shared.where(host)
-        clocks = self.machine.clocks
-        made_at, clock = clocks.time(thread >> 5), clocks.new_member()
-        self.objects[host] = Mbarrier(host, offset, cta, count, thread, inst, made_at, clock, pending=count)
+        if host in self.objects:
+            raise self._initialised_again(self.objects[host], thread)
+        order = self.machine.unit(Ordering)
+        made_at = order.clocks.time(thread >> 5)
+        clock = self.machine.unit(AsyncOrdering).agent("mbarrier", next(self.numbers), thread)
+        self.objects[host] = Mbarrier(
+            host, offset, cta, count, thread, inst, made_at, clock, order.clocks.base, pending=count
+        )
+        order.holds_mbarrier(host, True)
+
+    def _initialised_again(self, barrier: Mbarrier, thread: int) -> IllegalInstruction:
+        error = IllegalInstruction(
+            f"mbarrier.init where an mbarrier lives already: the {barrier.describe()}",
+            threads=np.array([thread]),
+            hint="mbarrier.inval of the old one first, after all its users have met; or initialise it once only",
+        )
+        self.machine.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
+        return error
+
+    def invalidate(self, barrier: Mbarrier) -> None:
+        """mbarrier.inval: its memory may be used for something else."""
+        del self.objects[barrier.host]
+        self.machine.unit(Ordering).holds_mbarrier(barrier.host, False)
 
     def arrive(self, barrier: Mbarrier, arrivals: int, inst: Instruction, threads: np.ndarray) -> None:
         """Count arrivals; the last one, with no bytes pending, completes the phase."""
         if arrivals > barrier.pending:
             raise self._too_many(barrier, arrivals, threads)
         barrier.pending -= arrivals
-        barrier.gathered = self.machine.clocks.release(np.unique(threads >> 5)).join(barrier.gathered)
+        known = self._passed_on(inst, threads)
+        barrier.gathered = known if barrier.gathered is None else barrier.gathered.join(known)
         barrier.arrivals.append(Arrival(inst, threads, arrivals))
         self.used_by.setdefault(inst.index, set()).add(barrier.made_with.index)
         self._settle(barrier)
+
+    def _passed_on(self, inst: Instruction, threads: np.ndarray) -> Knowledge | None:
+        """What an arrival makes known; a relaxed one only what fences have made ready before."""
+        order = self.machine.unit(Ordering)
+        if "relaxed" in inst.parts:
+            return order.fenced(np.unique(threads >> 5))
+        return order.release(threads)
 
     def _too_many(self, barrier: Mbarrier, arrivals: int, threads: np.ndarray) -> IllegalInstruction:
         many = f"{arrivals} more arrivals" if arrivals > 1 else "one more arrival"
@@ -263,11 +295,11 @@ class Mbarriers(UnitState):
 
     def meet(self, barrier: Mbarrier, threads: np.ndarray) -> None:
         """Threads have seen a phase complete: what its arrivals came after, and its copies, is behind them, too."""
-        warps, clocks = np.unique(threads >> 5), self.machine.clocks
+        warps, clocks = np.unique(threads >> 5), self.machine.unit(Ordering).clocks
         clocks.acquire(warps, barrier.knowledge)
-        clocks.happened[warps, barrier.clock] = barrier.phase
+        clocks.learn(warps, barrier.clock, barrier.began + barrier.phase)
 
-    def passed_at_once(self, thread: int) -> list[str]:
+    def history(self, thread: int) -> list[str]:
         """For an error: a thread's wait that asked for the phase before a barrier's first, which is always complete."""
         lines = []
         for barrier in self.objects.values():
@@ -301,10 +333,11 @@ class _Barriers:
 
     def __init__(self, inst: Instruction, machine: Machine, operand: Operand) -> None:
         self.machine, self.inst, self.address = machine, inst, addresses(inst, machine, operand)
+        machine.checks.uses(Access(inst.index, 8))
         self.window = 0 if any(part.startswith("shared") for part in inst.parts) else SHARED_WINDOW  # generic
 
     def hosts(self, sel: Selection, store: bool = False) -> np.ndarray:
-        return self.machine.shared.locate_barrier(self.address(sel) - self.window, sel, store, self.inst.index)
+        return self.machine.shared.reach(self.address(sel) - self.window, 8, sel, store, self.inst.index)
 
     def each(self, sel: Selection) -> list[tuple[Mbarrier, np.ndarray]]:
         """(barrier, positions in the selection) of every distinct barrier."""
@@ -346,7 +379,7 @@ def decode_inval(inst: Instruction, machine: Machine) -> Step:
 
     def step(sel: Selection) -> None:
         for barrier, _ in where.each(sel):
-            del machine.unit(Mbarriers).objects[barrier.host]
+            machine.unit(Mbarriers).invalidate(barrier)
 
     return step
 
@@ -458,4 +491,4 @@ def decode_pending_count(inst: Instruction, machine: Machine) -> Step:
 @opcode("fence.mbarrier_init", unit="mbarrier", forms=".release.cluster", section="9.7.13.4", results=0)
 def decode_fence_init(inst: Instruction, machine: Machine) -> Step:
     """Make the initialisation of mbarriers visible to the cluster and to the async proxy."""
-    return lambda sel: machine.unit(Mbarriers).fence()
+    return lambda sel: machine.unit(Ordering).fence_proxy(sel, (INITS,))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checks.clocks import Knowledge
+from ..checks.ordering import Ordering
 from ..errors import IllegalInstruction
-from ..machine.memory import threads_of, warps_of
+from ..machine.memory import threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
 from ..ptx.syntax import Immediate
 
@@ -105,7 +106,7 @@ class Barriers(UnitState):
             self.machine.scheduler.note(error, before, int(threads[0]), "the pending phase was begun here")
             raise error
         barrier.arrived += 32 * warps
-        barrier.known = self.machine.clocks.release(warps_of(mine)).join(barrier.known)
+        barrier.known = self.machine.unit(Ordering).release(mine).join(barrier.known)
         barrier.on_release = on_release or barrier.on_release
         (barrier.waiting if wait else barrier.passing).append((inst, mine))
         self._complete(cta, number)
@@ -124,13 +125,17 @@ class Barriers(UnitState):
         del self.pending[cta, number]
         if barrier.waiting:
             threads = np.concatenate([t for _, t in barrier.waiting])
-            self.machine.clocks.acquire(np.unique(threads >> 5), barrier.known)
+            order = self.machine.unit(Ordering)
+            order.clocks.acquire(np.unique(threads >> 5), barrier.known)
             self.machine.pending.events += 1
             self.machine.scheduler.wake(threads)
             if barrier.on_release is not None:
                 barrier.on_release(threads)
 
     # -- counts that disagree -----------------------------------------------------------------
+
+    def blames(self, warps: tuple[int, int]) -> IllegalInstruction | None:
+        return self.disagreement(warps)
 
     def disagreement(self, warps: tuple[int, int]) -> IllegalInstruction | None:
         """A named barrier at which one of two warps has arrived with a count that is not everybody's."""
@@ -238,7 +243,7 @@ def _sync(inst: Instruction, machine: Machine) -> Step:
     def step(sel: Selection) -> int | None:
         scheduler = machine.scheduler
         if same_barrier and scheduler.common is not None and not scheduler.machine.unit(Barriers).pending:
-            machine.clocks.meet_in_ctas()
+            machine.unit(Ordering).clocks.meet_in_ctas(machine.residents)
             return following  # the whole machine stands here: all barriers complete at once
         scheduler.machine.unit(Barriers).arrive(sel, ids[sel], count[sel], inst, wait=True)
         return None
@@ -297,6 +302,7 @@ def decode_bar_warp_sync(inst: Instruction, machine: Machine) -> Step:
     following = machine.block_after(inst)
 
     def step(sel: Selection) -> int:
+        machine.unit(Ordering).sync_lanes(sel)
         return following
 
     return step

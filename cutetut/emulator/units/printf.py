@@ -86,7 +86,7 @@ def _result_writer(machine: Machine, groups: list[Group]):  # type: ignore[no-un
 
 
 def _host(machine: Machine, address: int, nbytes: int, thread: int) -> int:
-    located = machine.generic.locate(np.array([address]), nbytes, np.array([thread]), False)
+    located = machine.generic.reach(np.array([address]), nbytes, np.array([thread]))
     return int(located[0])
 
 

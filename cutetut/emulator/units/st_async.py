@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..checks.async_ordering import AsyncOrdering
 from ..errors import IllegalInstruction
+from ..machine.access import CLUSTER, Access, Kind
 from ..machine.memory import HOST, index, threads_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import addresses, elements_of
@@ -51,7 +53,7 @@ class _Remote:
     def barriers(self, threads: np.ndarray) -> list[tuple[Mbarrier, np.ndarray]]:
         """Each distinct barrier with the positions of the threads that signal it."""
         m = self.machine
-        hosts = m.shared.locate_barrier(self.where(threads), threads, False, None)
+        hosts = m.shared.reach(self.where(threads), 8, threads, False)
         groups = [(host, np.flatnonzero(hosts == host)) for host in np.unique(hosts).tolist()]
         return [(m.unit(Mbarriers).signalled(host, int(threads[at[0]])), at) for host, at in groups]
 
@@ -69,9 +71,8 @@ class _Remote:
 
         def run() -> None:
             apply(at)
-            if claimed:
-                m.shared.mark_written_many(hosts[at], self.nbytes)
-                m.shared.races.sent(hosts[at] - m.shared.origin, self.nbytes, barrier, self.inst.index)
+            time = barrier.began + barrier.phase + 1
+            m.unit(AsyncOrdering).arrived_many(hosts[at], self.nbytes, barrier.clock, time, self.inst.index)
             m.unit(Mbarriers).complete_bytes(barrier, nbytes)
 
         writes = (scattered(hosts[at], self.nbytes),) if claimed else ()
@@ -104,10 +105,12 @@ def decode_store(inst: Instruction, machine: Machine) -> Step:
         raise unsupported(inst, "a store is at most 16 bytes")
     remote = _Remote(inst, machine, count)
     unit = remote.unit
+    access = machine.checks.uses(Access(inst.index, remote.nbytes, Kind.COPY))
 
     def step(sel: Selection) -> None:
         threads = threads_of(sel)
-        hosts = machine.shared.claim_many(remote.to(threads), remote.nbytes, threads)
+        hosts = machine.shared.reach(remote.to(threads), remote.nbytes, threads, True)
+        machine.unit(AsyncOrdering).claim_many(hosts, threads, access)
         values = [row[threads] for row in remote.values]
 
         def apply(at: np.ndarray) -> None:
@@ -133,12 +136,13 @@ def decode_reduction(inst: Instruction, machine: Machine) -> Step:
     if words[:2] != ["shared::cluster", COMPLETION] or len(words) != 3 or kind not in REDUCED.get(words[2], ()):
         raise unsupported(inst)
     remote, function = _Remote(inst, machine, 1), update(words[2], kind)
+    access = machine.checks.uses(Access(inst.index, remote.unit, Kind.COPY, CLUSTER))
     memory: np.ndarray = HOST[remote.unit].view(DTYPES[kind])
 
     def step(sel: Selection) -> None:
-        machine.shared.executes(inst.index, strong=True)
         threads = threads_of(sel)
-        hosts = machine.shared.locate(remote.to(threads), remote.unit, threads, False)
+        hosts = machine.shared.reach(remote.to(threads), remote.unit, threads, True)
+        machine.unit(AsyncOrdering).claim_many(hosts, threads, access)
         values = remote.values[0][threads].view(DTYPES[kind])
 
         def apply(at: np.ndarray) -> None:

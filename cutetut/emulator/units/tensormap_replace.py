@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import IllegalInstruction, Misaligned
+from ..machine.access import Access, Kind
 from ..machine.memory import HOST, index, threads_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import addresses
@@ -86,22 +87,23 @@ def decode_replace(inst: Instruction, machine: Machine) -> Step:
         _constant(inst, operands[-1], CODES[name])
     value = machine.source(operands[-1], np.uint64 if wide else np.uint32)
     address, space = addresses(inst, machine, where), _space(inst, machine)
+    wide_store = machine.checks.uses(Access(inst.index, 8, Kind.STORE))
+    narrow = machine.checks.uses(Access(inst.index, 4)), machine.checks.uses(Access(inst.index, 4, Kind.STORE))
 
     def step(sel: Selection) -> None:
-        machine.shared.executes(inst.index)
         start, threads = address(sel), threads_of(sel)
         _check_alignment(start, threads)
         if name == "global_address":
-            HOST[8][index(space.locate(start, 8, sel, True), 8)] = value[sel]
+            HOST[8][index(space.locate(start, sel, wide_store), 8)] = value[sel]
             return
         new = value[sel].astype(np.int64)
         if name == "global_stride":
-            _write(space, start, sel, _places(name, ordinal), (new >> 4 & 0xFFFFFFFF, new >> 36))
+            _write(space, start, sel, narrow, _places(name, ordinal), (new >> 4 & 0xFFFFFFFF, new >> 36))
         elif name == "elemtype" and int(new[0]) > 10:  # 11 and 12 are f32 and f32.ftz that hold tf32
             places = (Field(8, TF32_BIT, 16), *_places(name, 0))
-            _write(space, start, sel, places, (np.ones_like(new), new - 4))
+            _write(space, start, sel, narrow, places, (np.ones_like(new), new - 4))
         else:
-            _write(space, start, sel, _places(name, ordinal), (new,))
+            _write(space, start, sel, narrow, _places(name, ordinal), (new,))
 
     return step
 
@@ -121,15 +123,16 @@ def _check_alignment(start: np.ndarray, threads: np.ndarray) -> None:
 
 
 def _write(
-    space: Space, start: np.ndarray, sel: Selection, fields: tuple[Field, ...], values: tuple[np.ndarray, ...]
-) -> None:
+    space: Space, start: np.ndarray, sel: Selection, accesses: tuple[Access, Access], fields: tuple[Field, ...],
+    values: tuple[np.ndarray, ...],
+) -> None:  # fmt: skip
     for field, value in zip(fields, values, strict=True):
         address = start + field.offset
         bits = (value - field.minus) << field.shift & field.mask
         if field.mask != 0xFFFFFFFF:
-            old = HOST[4][index(space.locate(address, 4, sel, False), 4)]
+            old = HOST[4][index(space.locate(address, sel, accesses[0]), 4)]
             bits = bits | old & (field.mask ^ 0xFFFFFFFF)
-        HOST[4][index(space.locate(address, 4, sel, True), 4)] = bits
+        HOST[4][index(space.locate(address, sel, accesses[1]), 4)] = bits
 
 
 @opcode("tensormap.cp_fenceproxy", unit="tma", section="9.7.13.4.3", results=0, joins="warp",
@@ -148,12 +151,12 @@ def decode_cp_fenceproxy(inst: Instruction, machine: Machine) -> Step:
     def step(sel: Selection) -> None:
         threads = threads_of(sel)
         for warp in threads.reshape(-1, 32):
-            _copy(machine, warp[:1], get_to(warp), get_from(warp))
+            _copy(machine, inst, warp[:1], get_to(warp), get_from(warp))
 
     return step
 
 
-def _copy(machine: Machine, first: np.ndarray, to: np.ndarray, source: np.ndarray) -> None:
+def _copy(machine: Machine, inst: Instruction, first: np.ndarray, to: np.ndarray, source: np.ndarray) -> None:
     """One map of 128 bytes, of which the first 64 mean something; every lane of the warp must name the same two."""
     if (to != to[0]).any() or (source != source[0]).any():
         raise IllegalInstruction("tensormap.cp_fenceproxy with different addresses in one warp", threads=first)
@@ -161,6 +164,6 @@ def _copy(machine: Machine, first: np.ndarray, to: np.ndarray, source: np.ndarra
         raise Misaligned("tensormap.cp_fenceproxy needs addresses that are multiples of 128", threads=first)
     lanes = np.arange(0, MAP_BYTES, 8)
     sel = np.repeat(first, len(lanes))
-    machine.shared.locate(source[0] + lanes[:8], 8, sel[:8], False)  # CuTe DSL writes no more than these
+    machine.shared.locate(source[0] + lanes[:8], sel[:8], Access(inst.index, 8))  # CuTe DSL writes no more than these
     words = HOST[8][index(machine.shared.host_of(int(source[0]), int(first[0]), MAP_BYTES) + lanes, 8)]
-    HOST[8][index(machine.memory.locate(to[0] + lanes, 8, sel, True), 8)] = words
+    HOST[8][index(machine.memory.locate(to[0] + lanes, sel, Access(inst.index, 8, Kind.STORE)), 8)] = words

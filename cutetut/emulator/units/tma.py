@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..checks.async_ordering import AsyncOrdering
+from ..checks.swizzles import Swizzles
 from ..errors import IllegalInstruction, Misaligned, OutOfBounds
+from ..machine.access import GPU, Access, Kind
 from ..machine.memory import HOST, index, read_bytes, threads_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import address_of, addresses, elements_of
@@ -135,7 +138,7 @@ class TensorOperand:
         address = int(self.address(one)[0])
         if address % 64:
             raise Misaligned(f"the tensor map lies at {address:#x}; it must be 64-byte aligned", threads=one)
-        host = int(self.machine.generic.locate(np.array([address]), 64, one, False)[0])
+        host = self.machine.generic.host_of(address, thread, 64)
         tensor = _decode_cached(read_bytes(host, 128))
         if tensor.rank != self.rank:
             raise IllegalInstruction(
@@ -246,11 +249,15 @@ def _issue_load(
         raise Misaligned(_TO.format("goes to", shared), threads=one, hint=_ALIGN)
     box = locate_box(tensor, coordinates, shared, tensor.nan_fill or tensor.element.startswith("tf32"), False)
     check_global(machine, box.existing(box.globally), box.unit, thread, False)
+    sources = box.existing(box.globally)
+    machine.unit(AsyncOrdering).reads_global(sources, box.unit, thread, inst.index, "the TMA load reads")
     chunks = box.chunks if tensor.row_pitch > tensor.counts[0] * tensor.unit else None  # the box has gaps
     for rank in cluster_ranks(machine, thread, mask):
         target = shared if rank is None else machine.shared.in_cta(shared, rank)
         signal = barrier if rank is None else machine.shared.in_cta(barrier, rank)
-        host = machine.shared.claim(target, tensor.shared_bytes, thread, inst.index, tensor.swizzle + 1, chunks)
+        host = machine.shared.host_of(target, thread, tensor.shared_bytes)
+        machine.unit(AsyncOrdering).claim(host, tensor.shared_bytes, thread, inst.index, chunks)
+        machine.unit(Swizzles).load(host, tensor.shared_bytes, tensor.swizzle + 1, inst.index)
         bar = machine.unit(Mbarriers).signalled(machine.shared.host_of(signal, thread), thread)
         what = f"the TMA load of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
         run = _load_runner(machine, inst, tensor, box, host, bar, chunks)
@@ -271,7 +278,8 @@ def _load_runner(
             filled[box.inside] = values
             values = filled
         memory[index(box.shared.ravel() + host, box.unit)] = values.ravel()
-        machine.shared.arrived(host, tensor.shared_bytes, bar, inst.index, chunks)
+        time = bar.began + bar.phase + 1
+        machine.unit(AsyncOrdering).arrived(host, tensor.shared_bytes, bar.clock, time, inst.index, chunks)
         machine.unit(Mbarriers).complete_bytes(bar, tensor.box_bytes)
 
     return run
@@ -296,10 +304,10 @@ def check_global(machine: Machine, addresses: np.ndarray, nbytes: int, thread: i
     if not addresses.size:
         return
     low, high = int(addresses.min()), int(addresses.max()) + nbytes
-    machine.memory.locate(np.array([low, high - nbytes]), nbytes, np.array([thread, thread]), store)
+    machine.memory.reach(np.array([low, high - nbytes]), nbytes, np.array([thread, thread]), store)
     found = machine.memory.recent
     if found is None or not (found.start <= low and high <= found.end):
-        machine.memory.locate(addresses, nbytes, np.full(len(addresses), thread), store)
+        machine.memory.reach(addresses, nbytes, np.full(len(addresses), thread), store)
 
 
 def cluster_ranks(machine: Machine, thread: int, mask: int | None) -> list[int | None]:
@@ -315,6 +323,8 @@ def cluster_ranks(machine: Machine, thread: int, mask: int | None) -> list[int |
 def _decode_store(inst: Instruction, machine: Machine, reduction: str | None) -> Step:
     shared = addresses(inst, machine, inst.operands[1])
     tensor = TensorOperand(inst, machine, inst.operands[0])
+    if reduction is not None:  # a relaxed atomic operation on each element
+        machine.checks.uses(Access(inst.index, CHUNK, Kind.ATOMIC, GPU))
 
     def step(sel: Selection) -> None:
         threads = threads_of(sel)
@@ -344,7 +354,10 @@ def _issue_store(
         raise IllegalInstruction(f"reduction {reduction} of a tensor of {tensor.element}: there is none", threads=one)
     host = machine.shared.host_of(shared, thread, tensor.shared_bytes)
     box = locate_box(tensor, coordinates, shared, reduction is not None, True)
-    chunks = machine.shared.check_async_read(box.chunks + host, thread, "the TMA store reads", 32, inst.index)
+    order = machine.unit(AsyncOrdering)
+    reading, writing, time = machine.unit(BulkGroups).begin(thread)
+    chunks = (box.chunks + host - machine.shared.origin) >> 4
+    order.reading(chunks, thread, 32, inst.index, "the TMA store reads", reading, time)
     target = box.existing(box.globally)
     try:
         check_global(machine, target, box.unit, thread, True)
@@ -352,6 +365,7 @@ def _issue_store(
         if (row := tensor.sizes[0] * tensor.unit) % CHUNK:
             error.hint = f"rows of {row} bytes, no multiple of {CHUNK}: of {CHUNK} bytes a TMA store writes all or none"
         raise
+    order.writes_global(target, box.unit, thread, inst.index, writing, time, reduction is not None)
     source = index(box.existing(box.shared) + host, box.unit)
     captured: list[np.ndarray] = []
     unit = HOST[box.unit]
@@ -367,7 +381,7 @@ def _issue_store(
 
     what = f"the TMA store of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
     operation = Operation(what, inst, thread, run, reads=(consecutive(host, tensor.shared_bytes),), read=read)
-    operation.settle = machine.shared.races.settling(chunks, thread, inst.index)
+    operation.time = time
     machine.pending.issue(operation)
     return operation
 

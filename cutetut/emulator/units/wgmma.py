@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..checks.async_ordering import AsyncOrdering
+from ..checks.swizzles import Swizzles
 from ..errors import IllegalInstruction, InFlight, MissingFence
 from ..machine.memory import HOST, SHARED_BASE, index, threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
@@ -197,9 +199,13 @@ class Wgmma(UnitState):
         operations = [op for g in ready for op in g]
         for operation in operations:
             self.machine.pending.complete(operation)
-            self.machine.pending.settle(operation)
-        if operations:  # that the four warps have all waited is what an arrival by any of them stands for
-            self.machine.clocks.meet(np.arange(group >> 5, (group >> 5) + 4))
+        if operations:
+            last = max(operation.time for operation in operations)
+            self.machine.unit(AsyncOrdering).waited(np.arange(group >> 5, (group >> 5) + 4), self.agent(group), last)
+
+    def agent(self, group: int) -> int:
+        """The column in the clocks of the WGMMAs of the warpgroup whose first thread this is."""
+        return self.machine.unit(AsyncOrdering).agent("wgmma", group, group)
 
 
 @opcode("wgmma.fence", unit="wgmma", forms=".sync.aligned", section="9.7.15.7.1", results=0, joins="warpgroup",
@@ -301,7 +307,10 @@ def decode_mma(inst: Instruction, machine: Machine) -> Step:
     def issue(threads: np.ndarray) -> None:
         first = threads[:1]
         machine.unit(Wgmma).check_fenced(held, threads)
-        operands = [_shared_operand(machine, inst, int(row[first[0]]), shape, i + a_in_registers, transpose, first)
+        agent = machine.unit(Wgmma).agent(int(first[0]))
+        time = machine.unit(AsyncOrdering).next_time(agent)
+        operands = [_shared_operand(machine, inst, int(row[first[0]]), shape, i + a_in_registers, transpose, first,
+                                    agent, time)
                     for i, row in enumerate(descriptors)]  # fmt: skip
         reads = tuple(operand.ranges for operand in operands)
         keep, group = bool(keep_d(first)[0]), slice(int(first[0]), int(first[0]) + WARPGROUP)
@@ -313,8 +322,7 @@ def decode_mma(inst: Instruction, machine: Machine) -> Step:
             machine.unit(Wgmma).finished(operation)
 
         operation = Operation(f"the WGMMA m64n{shape.n}k{shape.k}", inst, int(first[0]), run, reads=reads)
-        chunks = np.concatenate([operand.chunks for operand in operands])
-        operation.settle = machine.shared.races.settling(chunks, int(first[0]), inst.index)
+        operation.time = time
         machine.unit(Wgmma).issue(operation, held, threads)
 
     def step(sel: Selection) -> int:
@@ -393,7 +401,7 @@ class _SharedOperand:
 
 def _shared_operand(
     machine: Machine, inst: Instruction, bits: int, shape: Shape, which: int, transpose: tuple[int, int],
-    first: np.ndarray,
+    first: np.ndarray, agent: int, time: int,
 ) -> _SharedOperand:  # fmt: skip
     """Where the operand lies; checks that it is there and visible to the async proxy."""
     descriptor = Descriptor.decode(bits)
@@ -410,10 +418,10 @@ def _shared_operand(
             threads=first, hint="the descriptor's strides and the shared-memory layout it was made from",
         )  # fmt: skip
     base = boundary + int(machine.shared.base[first[0]])
-    at = machine.shared.check_async_read(
-        geometry.chunks + base, int(first[0]), f"operand {name} of the WGMMA reads", WARPGROUP, inst.index
-    )
-    machine.shared.visible.check_swizzle(at, TMA_CODE[descriptor.swizzle], inst, int(first[0]), name)
+    at = (geometry.chunks + base - machine.shared.origin) >> 4
+    verb = f"operand {name} of the WGMMA reads"
+    machine.unit(AsyncOrdering).reading(at, int(first[0]), WARPGROUP, inst.index, verb, agent, time)
+    machine.unit(Swizzles).check(at, TMA_CODE[descriptor.swizzle], inst, int(first[0]), name)
     return _SharedOperand(base, geometry, at, kind)
 
 

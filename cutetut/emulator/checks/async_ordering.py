@@ -1,0 +1,309 @@
+"""The same order for what works beside the warps: copies, WGMMAs, and the memory that they read and write.
+
+An asynchronous operation is an agent for as long as it runs: it starts with what its issuer knew, and who waits for
+it knows of it.  Operations that are waited for together, those of one mbarrier, of one warpgroup's WGMMAs, of one
+thread's bulk groups, share a column in the clocks and differ in its time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..machine.access import Access
+from ..machine.machine import Machine
+from ..machine.opcodes import UnitState, state
+from . import stamps
+from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC
+from .ordering import Ordering
+from .shadow import CHUNK, Shadow
+from .stamps import Stamp
+
+
+@state
+class AsyncOrdering(UnitState):
+    """What copies and WGMMAs tell the checks."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self.agents: dict[tuple[str, int], int] = {}
+
+    @property
+    def order(self) -> Ordering:
+        return self.machine.unit(Ordering)
+
+    def reset(self) -> None:
+        self.agents.clear()
+        self.order.reports.kinds.clear()
+
+    def agent(self, kind: str, number: int, thread: int) -> int:
+        """The column of the operations of one kind that are waited for together; `number` tells them apart.
+
+        thread: the first of those that they work for.
+        """
+        key = kind, number
+        if key not in self.agents:
+            self.agents[key] = agent = self.order.new_agent(thread >> 5)
+            self.order.reports.kinds[agent], self.order.reports.owners[agent] = kind, thread
+        return self.agents[key]
+
+    def next_time(self, agent: int) -> int:
+        """An operation of an agent begins: the time of its accesses."""
+        now = self.order.clocks.now
+        now[agent] += 1
+        return int(now[agent])
+
+    def waited(self, warps: np.ndarray, agent: int, time: int) -> None:
+        """Warps have waited for an agent's operations up to a time."""
+        self.order.clocks.learn(warps, agent, time)
+
+    def learn(self, warps: np.ndarray, agents: np.ndarray, times: np.ndarray) -> None:
+        """Each of these warps has waited for an agent up to a time."""
+        np.maximum.at(self.order.clocks.seen[GENERIC], (warps, agents), times)
+
+    # -- writing shared memory ----------------------------------------------------------------
+
+    def claim(self, host: int, nbytes: int, thread: int, inst: int, chunks: np.ndarray | None = None) -> None:
+        """A thread issues a copy to consecutive bytes, or to some 16-byte chunks of them (offsets).
+
+        They hold nothing until it completes.  Raises what is wrong with what is there.
+        """
+        order, shadow = self.order, self.order.shadow
+        where: slice | np.ndarray = shadow.span(host, nbytes)
+        if chunks is not None:
+            where = shadow.chunk_granules((host + chunks - shadow.start) // CHUNK).ravel()
+        wrote = shadow.wrote[where]
+        first = (host - shadow.start) >> shadow.shift
+
+        def address(at: int) -> int:
+            granule = first + at if isinstance(where, slice) else int(where[at])
+            return shadow.start + (granule << shadow.shift)
+
+        self._usable_target(shadow, wrote, thread, address)
+        self._no_reader(shadow, where, thread, inst, address)
+        late = self._late_for(wrote, thread)
+        if late.any():
+            at = int(np.flatnonzero(late)[0])
+            stamp = Stamp.of(int(wrote[at]))
+            place = order.reports.place(shadow, address(at))
+            if stamp.agent < order.clocks.warps:
+                raise order.reports.copied_over(stamp, thread, place, inst, "a copy to")
+        shadow.wrote[where] = stamps.IN_FLIGHT
+        shadow.version += 1
+
+    def _usable_target(self, shadow: Shadow, wrote: np.ndarray, thread: int, address: object) -> None:
+        low = int(wrote.min())
+        if low >= stamps.UNWRITTEN:
+            return
+        reports, one = self.order.reports, np.array([thread])
+        at = int(np.flatnonzero(wrote <= stamps.IN_FLIGHT)[0])
+        host = address(at)  # type: ignore[operator]
+        if wrote[at] == stamps.MBARRIER:
+            raise reports.overwrites_mbarrier(host, thread)
+        op = self.machine.pending.writing(host)
+        if op is not None:
+            raise reports.under_way("a copy into shared memory that is still being written by", op, one)
+
+    def _no_reader(self, shadow: Shadow, where: slice | np.ndarray, thread: int, inst: int, address: object) -> None:
+        """Nobody may still read what a copy is about to overwrite."""
+        order = self.order
+        own = np.array([thread >> 5])
+        found: list[np.ndarray] = []
+        for kept, last in ((shadow.reads, shadow.last_read), (shadow.atomics, shadow.last_atomic)):
+            if len(last):
+                agents = np.flatnonzero(order.clocks.lagging(last, own)[0])
+                found += list(kept.of(where, agents[agents < order.clocks.warps]))  # type: ignore[call-arg, arg-type]
+        for stamps_found in found:
+            late = self._late_for(stamps_found, thread)
+            if late.any():
+                at = int(np.flatnonzero(late)[0])
+                place = order.reports.place(shadow, address(at))  # type: ignore[operator]
+                stamp = Stamp.of(int(stamps_found[at]))
+                raise order.reports.still_needed(stamp, np.array([thread]), place, inst, "a copy to")
+        self._no_async_reader(shadow, where, thread, inst)
+
+    def _no_async_reader(self, shadow: Shadow, where: slice | np.ndarray, thread: int, inst: int) -> None:
+        order, each = self.order, CHUNK >> shadow.shift
+        chunks = slice(where.start // each, -(-where.stop // each)) if isinstance(where, slice) else where // each
+        for agent, reads in shadow.async_reads.items():
+            if order.clocks.seen[GENERIC, thread >> 5, agent] >= shadow.last_async[agent]:
+                continue
+            found = reads[chunks]
+            late = self._late_for(found, thread)
+            if late.any():
+                at = int(np.flatnonzero(late)[0])
+                chunk = chunks.start + at if isinstance(chunks, slice) else int(chunks[at])
+                host = shadow.start + chunk * CHUNK
+                op = self.machine.pending.reading(host)
+                if op is not None:
+                    what = "a copy overwrites shared memory that is still being read by"
+                    raise order.reports.under_way(what, op, np.array([thread]))
+                place = order.reports.place(shadow, host)
+                raise order.reports.still_needed(
+                    Stamp.of(int(found[at])), np.array([thread]), place, inst, "a copy to"
+                )
+
+    def _late_for(self, found: np.ndarray, thread: int) -> np.ndarray:
+        """Which stamps one thread does not know of; of what its own warp did it knows."""
+        clocks, found = self.order.clocks, np.maximum(found, stamps.NOTHING)
+        agents = stamps.agent_of(found)
+        late = clocks.seen[GENERIC, thread >> 5][agents] < stamps.time_of(found)
+        late &= agents != thread >> 5
+        if clocks.has_details and late.any():
+            for at in np.flatnonzero(late):
+                stamp = Stamp.of(int(found[at]))
+                late[at] = not clocks.known_to_lanes(thread >> 5, thread & 31, stamp.agent, stamp.lane, stamp.time)
+        return np.asarray(late)
+
+    def arrived(
+        self, host: int, nbytes: int, agent: int, time: int, inst: int, chunks: np.ndarray | None = None
+    ) -> None:
+        """The copy to these bytes has arrived."""
+        shadow = self.order.shadow
+        where: slice | np.ndarray = shadow.span(host, nbytes)
+        if chunks is not None:
+            where = shadow.chunk_granules((host + chunks - shadow.start) // CHUNK)
+        shadow.wrote[where] = stamps.of_agent(agent, time, inst)
+        self._note_write(shadow, agent, time)
+        if self.order.holes is not None:
+            self.order.holes[host - shadow.start : host - shadow.start + nbytes] = False
+
+    def _note_write(self, shadow: Shadow, agents: np.ndarray | int, times: np.ndarray | int) -> None:
+        capacity = len(self.order.clocks.now)
+        shadow.last_write = shadow.latest(shadow.last_write, agents, times, capacity)
+        shadow.version += 1
+
+    def claim_many(self, hosts: np.ndarray, threads: np.ndarray, access: Access) -> None:
+        """Threads issue one small copy each; a reduction leaves usable what is there."""
+        order, shadow = self.order, self.order.shadow
+        where = shadow.where(hosts, access.nbytes)
+        wrote = shadow.wrote[where]
+        if int(wrote.min()) < stamps.UNWRITTEN:
+            rows = wrote.reshape(len(threads), -1)
+            for state_ in (stamps.MBARRIER, stamps.IN_FLIGHT):
+                if (bad := (rows == state_).any(axis=1)).any():
+                    self._bad_target(int(hosts[bad][0]), threads[bad], state_)
+        order.copy_over(shadow, hosts, where, threads, access)
+        if not access.scope:
+            shadow.wrote[where] = stamps.IN_FLIGHT
+            shadow.version += 1
+
+    def _bad_target(self, host: int, threads: np.ndarray, state_: int) -> None:
+        reports = self.order.reports
+        if state_ == stamps.MBARRIER:
+            raise reports.overwrites_mbarrier(host, int(threads[0]))
+        op = self.machine.pending.writing(host)
+        if op is not None:
+            raise reports.under_way("a store to shared memory that is still being written by", op, threads)
+
+    def arrived_many(
+        self, hosts: np.ndarray, nbytes: int, agents: np.ndarray | int, times: np.ndarray | int, inst: int
+    ) -> None:
+        """Small copies have arrived, each of an agent at a time."""
+        shadow = self.order.shadow
+        where = shadow.where(hosts, nbytes)
+        stamp = np.broadcast_to(stamps.of_agents(np.asarray(agents), np.asarray(times), inst), hosts.shape)
+        shadow.wrote[where] = stamp if where.ndim == 1 else stamp[:, None]
+        self._note_write(shadow, agents, times)
+
+    # -- reading shared memory ----------------------------------------------------------------
+
+    def reading(
+        self, chunks: np.ndarray, thread: int, together: int, inst: int, verb: str, agent: int, time: int
+    ) -> None:
+        """The async proxy starts to read 16-byte chunks (numbers) for `together` threads of a warp or warpgroup.
+
+        Between it and every ordinary store are a fence and a barrier; either may come first: the writer fences and
+        both meet, or they meet and the reader fences.  Raises Uninitialized, InFlight, MissingFence, MissingBarrier.
+        """
+        self.check_reading(chunks, thread, together, inst, verb)
+        shadow = self.order.shadow
+        shadow.reads_of(agent)[chunks] = stamps.of_agent(agent, time, inst)
+        shadow.last_async = shadow.latest(shadow.last_async, agent, time, len(self.order.clocks.now))
+
+    def check_reading(self, chunks: np.ndarray, thread: int, together: int, inst: int, verb: str) -> None:
+        """Whether chunks hold what the async proxy may read now."""
+        order, shadow = self.order, self.order.shadow
+        found = shadow.wrote[shadow.chunk_granules(chunks)]
+        if int(found.min()) < 0:
+            row, column = (int(i) for i in np.argwhere(found < 0)[0])
+            host = shadow.start + int(chunks[row]) * CHUNK + (column << shadow.shift)
+            self._unusable_source(host, int(found[row, column]), thread, verb)
+        first = thread // together * together
+        warps = slice(first >> 5, max(first + together, first + 32) >> 5)
+        late = self._late_for_proxy(found, warps, ASYNC_SHARED)
+        if late is None:
+            return
+        row, column = (int(i) for i in np.argwhere(late)[0])
+        stamp = Stamp.of(int(found[row, column]))
+        place = order.reports.place(shadow, shadow.start + int(chunks[row]) * CHUNK + (column << shadow.shift))
+        if stamp.agent < order.clocks.warps:
+            raise order.reports.not_fenced(stamp, thread, place, verb, inst, False)
+        raise order.reports.async_not_waited(stamp, thread, place, verb, inst)
+
+    def _unusable_source(self, host: int, state_: int, thread: int, verb: str) -> None:
+        reports, one = self.order.reports, np.array([thread])
+        op = self.machine.pending.writing(host)
+        if state_ == stamps.IN_FLIGHT and op is not None:
+            offset = self.machine.shared.where(host)[1]
+            what = f"{verb} shared memory at offset {offset}, which is still being written by"
+            raise reports.under_way(what, op, one)
+        raise reports.unwritten(host, one, verb)
+
+    def _late_for_proxy(self, found: np.ndarray, warps: slice, view: int) -> np.ndarray | None:
+        """Which stamps are not in view of the async proxy as these warps know it; None: all are."""
+        clocks, found = self.order.clocks, np.maximum(found, stamps.NOTHING)
+        agents, times = stamps.agent_of(found), stamps.time_of(found)
+        n = clocks.agents
+        visible = clocks.seen[GENERIC, warps, :n].min(axis=0)
+        visible[: clocks.warps] = clocks.seen[view, warps, : clocks.warps].min(axis=0)
+        late = visible[agents] < times
+        return late if late.any() else None
+
+    # -- global memory ------------------------------------------------------------------------
+
+    def reads_global(self, hosts: np.ndarray, nbytes: int, thread: int, inst: int, verb: str) -> None:
+        """A copy engine reads global memory for a thread."""
+        shadow = self._written_region(hosts)
+        if shadow is None:
+            return
+        where = np.unique(shadow.where(hosts, nbytes))
+        found = shadow.wrote[where]
+        warp = thread >> 5
+        known_from_before = (stamps.time_of(found) < self.order.clocks.base) & (found > 0)
+        late = self._late_for_proxy(found, slice(warp, warp + 1), ASYNC_GLOBAL)
+        bad = known_from_before if late is None else late | known_from_before
+        if not bad.any():
+            return
+        at = int(np.flatnonzero(bad)[0])
+        stamp = Stamp.of(int(found[at]))
+        place = self.order.reports.place(shadow, shadow.start + (int(where[at]) << shadow.shift))
+        if stamp.agent < self.order.clocks.warps:
+            raise self.order.reports.not_fenced(stamp, thread, place, verb, inst, True)
+        raise self.order.reports.async_not_waited(stamp, thread, place, verb, inst)
+
+    def writes_global(
+        self, hosts: np.ndarray, nbytes: int, thread: int, inst: int, agent: int, time: int, reduces: bool
+    ) -> None:
+        """A copy engine is about to write global memory, or to combine it with what it brings."""
+        shadow = self._written_region(hosts)
+        if shadow is None:
+            return
+        order = self.order
+        where = np.unique(shadow.where(hosts, nbytes))
+        found = shadow.wrote[where]
+        late = self._late_for(found, thread) | ((stamps.time_of(found) < order.clocks.base) & (found > 0))
+        if reduces:
+            late &= order.strength[stamps.instruction_of(np.maximum(found, 0))] == 0
+        if late.any():
+            at = int(np.flatnonzero(late)[0])
+            place = order.reports.place(shadow, shadow.start + (int(where[at]) << shadow.shift))
+            raise order.reports.copied_over(Stamp.of(int(found[at])), thread, place, inst, "a bulk store to")
+        shadow.wrote[where] = stamps.of_agent(agent, time, inst)
+        self._note_write(shadow, agent, time)
+
+    def _written_region(self, hosts: np.ndarray) -> Shadow | None:
+        """The shadow of the allocation that addresses lie in, if the launch may write it."""
+        if not hosts.size:
+            return None
+        found = self.machine.memory.find(int(hosts.min()))
+        return None if found is None or not found.watched else self.order.region(found)

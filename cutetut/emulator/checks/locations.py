@@ -1,0 +1,115 @@
+"""Strong locations: what a flag, a lock or a counter in memory passes on to those who read it (PTX ISA section 8.9).
+
+A release (st.release, atom.release, or a fence in front of a strong write) leaves with the location what its warp
+knew.  An acquire (ld.acquire, atom.acquire, or a strong read with a fence behind it) takes that along, if the scopes
+of both sides include each other (section 8.7.1).  An atomic operation hands on what it found there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..machine.access import CLUSTER, CTA, GPU, Access, Kind
+from .clocks import Clocks, Knowledge
+
+
+@dataclass(frozen=True)
+class Release:
+    """What one release left: who may take it, and what it is worth."""
+
+    scope: int
+    cta: int  # of the releasing warp, counted over all waves
+    knowledge: Knowledge
+
+
+class Locations:
+    """All strong locations of a launch, by host address."""
+
+    def __init__(self, clocks: Clocks, cta_of_warp: np.ndarray, cluster_size: int) -> None:
+        self.clocks, self.cta_of_warp, self.cluster_size = clocks, cta_of_warp, cluster_size
+        self.first_cta = 0  # of the present wave
+        self.found: dict[int, list[Release]] = {}
+        self.fences: dict[int, dict[int, Knowledge]] = {}  # warp -> scope -> what its last fence made ready
+        self.seen: dict[int, list[Release]] = {}  # warp -> what it has read and no fence has acquired yet
+
+    def new_wave(self, first_cta: int) -> None:
+        self.first_cta = first_cta
+        self.fences.clear()
+        self.seen.clear()
+
+    def fence(self, warp: int, lanes: int, scope: int, acquires: bool = True, releases: bool = True) -> None:
+        """fence.{sc, acq_rel}.scope by some lanes of a warp."""
+        one = np.array([warp])
+        if acquires and (seen := self.seen.get(warp)):
+            for release in seen:
+                if self._reaches(release, scope, warp):
+                    self.clocks.acquire(one, release.knowledge)
+        if releases:
+            self.fences.setdefault(warp, {})[scope] = self.clocks.release(one, np.array([lanes], np.uint32))
+
+    def fenced(self, warp: int) -> Knowledge | None:
+        """What a warp's fences have made ready, for a relaxed arrival."""
+        known: Knowledge | None = None
+        for knowledge in self.fences.get(warp, {}).values():
+            known = knowledge.join(known)
+        return known
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing has been released and no fence executed: then relaxed accesses have no effect here."""
+        return not self.found and not self.fences
+
+    def access(self, hosts: np.ndarray, threads: np.ndarray, access: Access) -> None:
+        """Threads use locations with a strong access, one after the other."""
+        if self.idle and not access.releases:
+            return
+        warps = threads >> 5
+        pairs = np.unique(np.stack((hosts, warps)), axis=1)
+        for host, warp in pairs.T.tolist():
+            lanes = threads[(hosts == host) & (warps == warp)] & 31
+            mask = int(np.bitwise_or.reduce(np.uint32(1) << lanes.astype(np.uint32)))
+            if access.loads:
+                self._read(host, warp, access)
+            if access.stores:
+                self._write(host, warp, mask, access)
+
+    def _read(self, host: int, warp: int, access: Access) -> None:
+        for release in self.found.get(host, ()):
+            if not self._reaches(release, access.scope, warp):
+                continue
+            if access.acquires:
+                self.clocks.acquire(np.array([warp]), release.knowledge)
+            else:
+                self.seen.setdefault(warp, []).append(release)
+                del self.seen[warp][:-8]  # a spinning thread reads the same again and again
+
+    def _write(self, host: int, warp: int, mask: int, access: Access) -> None:
+        """An atomic operation goes on with the releases before it; a plain strong store ends those of others."""
+        cta = self._cta(warp)
+        before = self.found.get(host, [])
+        releases = before if access.kind is Kind.ATOMIC else [r for r in before if r.cta == cta and r.scope == CTA]
+        ready = [(min(scope, access.scope), known) for scope, known in self.fences.get(warp, {}).items()]
+        if access.releases:
+            ready.append((access.scope, self.clocks.release(np.array([warp]), np.array([mask], np.uint32))))
+        elif access.kind is not Kind.ATOMIC and not ready:
+            releases = []
+        for scope, known in ready:
+            same = next((r for r in releases if r.scope == scope and (r.cta == cta or scope >= GPU)), None)
+            merged = known if same is None else known.join(same.knowledge)
+            releases = [r for r in releases if r is not same] + [Release(scope, cta, merged)]
+        if releases:
+            self.found[host] = releases
+        else:
+            self.found.pop(host, None)
+
+    def _cta(self, warp: int) -> int:
+        return self.first_cta + int(self.cta_of_warp[warp])
+
+    def _reaches(self, release: Release, scope: int, warp: int) -> bool:
+        """Whether each side is within the scope of the other."""
+        cta, least = self._cta(warp), min(scope, release.scope)
+        if least >= GPU or cta == release.cta:
+            return least >= CTA
+        return least >= CLUSTER and cta // self.cluster_size == release.cta // self.cluster_size

@@ -1,0 +1,108 @@
+"""Which of the memory that a launch can reach it may write: found in the PTX, before anything runs.
+
+What a kernel only reads needs no shadow.  Every register carries the kernel parameters that its value may have been
+computed from; a store through an address is a store to what these parameters point to.  The order of instructions is
+not looked at, so this may name too much, never too little: an address that was itself loaded from memory may point
+anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..ptx.syntax import Address, Function, Group, Instruction, Negated, Operand, Pair, Register, Symbol, Vector
+
+ANYWHERE = ("anywhere", 0)
+WHOLE = -1  # the address of a parameter is taken, so any part of it may be meant
+Origin = tuple[str, int]  # a parameter and the offset of eight bytes in it
+Origins = frozenset[Origin]
+_SPACES_OF_OWN = ("shared", "local", "param", "const")
+
+
+def may_write(kernel: Function) -> Origins:
+    """The parameters through which a kernel may write global memory; with ANYWHERE in it, through any pointer."""
+    params = {p.name for p in kernel.params}
+    origins: dict[str, Origins] = {}
+    flows = [(inst, _results(inst), _sources(inst, params)) for inst in kernel.body]
+    changed = True
+    while changed:
+        changed = False
+        for inst, results, (registers, found) in flows:
+            total = found.union(*(origins.get(name, frozenset()) for name in registers))
+            if _loads_pointer(inst, params):
+                total = frozenset({ANYWHERE})
+            for name in results:
+                old = origins.get(name, frozenset())
+                if not total <= old:
+                    origins[name] = old | total
+                    changed = True
+    written: set[Origin] = set()
+    for inst in kernel.body:
+        for target in _targets(inst):
+            written |= _origins_of(target, origins, params)
+    return frozenset(written)
+
+
+def _origins_of(operand: Operand, origins: dict[str, Origins], params: set[str]) -> Origins:
+    registers, found = _parts([operand], params)
+    return found.union(*(origins.get(name, frozenset()) for name in registers))
+
+
+def _targets(inst: Instruction) -> Iterable[Operand]:
+    """The operands that say where an instruction writes global memory."""
+    base, rest = inst.parts[0], inst.parts[1:]
+    if base in ("st", "atom", "red") and not any(p.startswith(_SPACES_OF_OWN) for p in rest):
+        yield inst.operands[1 if base == "atom" else 0]
+    elif inst.opcode.startswith(("cp.async.bulk", "cp.reduce.async.bulk")) and "bulk_group" in rest:
+        yield inst.operands[0]
+    elif inst.opcode.startswith("tensormap.") and not any(p.startswith("shared") for p in rest[1:2]):
+        yield inst.operands[0]
+
+
+def _loads_pointer(inst: Instruction, params: set[str]) -> bool:
+    """Whether an instruction takes 64 bits, which may be an address, from somewhere in memory."""
+    if inst.parts[0] not in ("ld", "ldu", "atom") or inst.parts[-1] not in ("b64", "u64", "s64", "b128"):
+        return False
+    where = inst.operands[1]
+    base = where.base if isinstance(where, Address) else None
+    return not (isinstance(base, Symbol) and base.name in params)
+
+
+def _results(inst: Instruction) -> list[str]:
+    """The registers that an instruction may write: the first operand's."""
+    return _parts(inst.operands[:1], set())[0] if inst.operands and inst.parts[0] not in ("st", "red", "bra") else []
+
+
+def _sources(inst: Instruction, params: set[str]) -> tuple[list[str], Origins]:
+    if inst.parts[0] in ("ld", "ldu") and not _of_param(inst, params):
+        return [], frozenset()  # a value from memory; _loads_pointer has those that may be addresses
+    return _parts(inst.operands[1:], params)
+
+
+def _of_param(inst: Instruction, params: set[str]) -> bool:
+    where = inst.operands[1]
+    return isinstance(where, Address) and isinstance(where.base, Symbol) and where.base.name in params
+
+
+def _parts(operands: Iterable[Operand], params: set[str]) -> tuple[list[str], Origins]:
+    """The registers in operands, however nested, and the parameters that they name themselves."""
+    registers: list[str] = []
+    found: set[Origin] = set()
+    for operand in operands:
+        if isinstance(operand, Register):
+            registers.append(operand.name)
+        elif isinstance(operand, Negated):
+            registers.append(operand.register.name)
+        elif isinstance(operand, Symbol) and operand.name in params:
+            found.add((operand.name, WHOLE))
+        elif isinstance(operand, Address):
+            more, others = _parts([operand.base], params)
+            registers += more
+            found |= {(name, operand.offset) for name, _ in others}  # [param + offset]
+        elif isinstance(operand, Vector | Group):
+            more, others = _parts(operand.items, params)
+            registers, found = registers + more, found | others
+        elif isinstance(operand, Pair):
+            more, others = _parts((operand.first, operand.second), params)
+            registers, found = registers + more, found | others
+    return registers, frozenset(found)
