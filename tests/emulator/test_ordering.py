@@ -49,7 +49,8 @@ def test_ordered_accesses_get_no_alarm(
 @pytest.mark.parametrize("name", MISTAKES)
 def test_the_lines_of_a_mistake_are_in_its_file(name: str, tmp_path: Path) -> None:
     loaded = KERNELS[MISTAKES[name].kernel].load(tmp_path, MISTAKES[name].changes)
-    assert [loaded.line(part) for part in MISTAKES[name].lines]
+    for part in MISTAKES[name].lines:
+        loaded.line(part)
 
 
 def test_every_kernel_has_a_mistake() -> None:

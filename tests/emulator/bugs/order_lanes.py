@@ -58,11 +58,11 @@ def parts(mX: cute.Tensor, mY: cute.Tensor):
 def own_kernel(mX: cute.Tensor, mY: cute.Tensor):
     """Every lane uses only what it has stored itself, in both branches."""
     tid, _, _ = cute.arch.thread_idx()
-    number = shared(cutlass.Float32, 64)
-    number[tid] = mX[tid]
+    mine = shared(cutlass.Float32, 64)
+    mine[tid] = mX[tid]
     if tid % 2 == 0:
-        number[tid] = number[tid] + 1.0
-    mY[tid] = number[tid]
+        mine[tid] = mine[tid] + 1.0
+    mY[tid] = mine[tid]
 
 
 @cute.jit

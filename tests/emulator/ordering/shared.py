@@ -61,7 +61,7 @@ MISTAKES = {
         ("half[2 * lane + warp] = mX[tid]", "mY[tid] = half"),
     ),
     "two_warps_write": Mistake(
-        "turns", (("# the first value is there", NOTHING),), RACE, ("# the first value", "# the second value"), new=True
+        "turns", (("# the first value is there", NOTHING),), RACE, ("mX[0, lane]", "mX[1, lane]"), new=True
     ),
     "only_the_last_reader_releases": Mistake(
         "broadcast", (("FIRST, LAST = 0, 3", "FIRST, LAST = 3, 3"),), RACE,
