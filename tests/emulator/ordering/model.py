@@ -68,6 +68,14 @@ def mirrored(x: torch.Tensor) -> torch.Tensor:
     return x.flip(-1)
 
 
+def aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy whose address is a multiple of 128, which a tensor map needs."""
+    size = tensor.element_size()
+    room = torch.empty(tensor.numel() + 128 // size, dtype=tensor.dtype, device=tensor.device)
+    start = -room.data_ptr() % 128 // size
+    return room[start : start + tensor.numel()].view(tensor.shape).copy_(tensor)
+
+
 class Launch:
     """A kernel compiled for its case: every call starts from the same arguments."""
 
@@ -77,8 +85,8 @@ class Launch:
 
         arguments, self.want = kernel.case()
         self.fresh = [t.to(device) for t in arguments]
-        self.tensors = [t.clone() for t in self.fresh]
-        self.views = [from_dlpack(t, assumed_align=16) for t in self.tensors]
+        self.tensors = [aligned(t) for t in self.fresh]
+        self.views = [from_dlpack(t, assumed_align=128) for t in self.tensors]
         self.function: Any = cute.compile(getattr(loaded.module, kernel.function), *self.views)
 
     def __call__(self) -> None:
