@@ -23,6 +23,13 @@ def read_relaxed(pointer: cute.Pointer):
     return cute.arch.load(pointer, Int32, sem="relaxed", scope="gpu")
 
 
+@cute.jit
+def read_volatile(pointer: cute.Pointer):
+    return cute.arch.inline_ptx(
+        "ld.volatile.global.s32 {$w0}, [{$r0}];", write_only_types=[Int32], read_only_args=[pointer.toint()]
+    )
+
+
 @cute.kernel
 def row_kernel(mX: cute.Tensor, mOwn: cute.Tensor, mY: cute.Tensor):
     """The warps of one CTA exchange a row through global memory."""
@@ -241,6 +248,19 @@ def tiles_kernel(mX: cute.Tensor, mY: cute.Tensor):
 @cute.jit
 def tiles(mX: cute.Tensor, mY: cute.Tensor):
     tiles_kernel(mX, mY).launch(grid=(cute.size(mX, mode=[0]), 1, 1), block=(THREADS, 1, 1))
+
+
+@cute.kernel
+def stripes_kernel(mX: cute.Tensor, mY: cute.Tensor):
+    """Each of two CTAs writes every other byte: no byte is written twice, though every word is."""
+    tid, _, _ = cute.arch.thread_idx()
+    cta, _, _ = cute.arch.block_idx()
+    mY[2 * tid + cta] = mX[cta, tid]
+
+
+@cute.jit
+def stripes(mX: cute.Tensor, mY: cute.Tensor):
+    stripes_kernel(mX, mY).launch(grid=(2, 1, 1), block=(THREADS, 1, 1))
 
 
 @cute.kernel

@@ -38,6 +38,7 @@ KERNELS = {
     "scan": Kernel("order_global", "scan", through((12,), (12, 2), 12, lambda x: x.cumsum(0))),
     "last": Kernel("order_global", "last", through((CTAS, THREADS), (CTAS, THREADS), 1, lambda x: (x + 1).sum(0))),
     "tiles": Kernel("order_global", "tiles", elementwise((CTAS, THREADS), lambda x: x + 1)),
+    "stripes": Kernel("order_global", "stripes", elementwise((2, THREADS), lambda x: x.T.flatten(), torch.int8)),
     "sums": Kernel("order_global", "sums", elementwise((CTAS, THREADS), lambda x: x.sum(0))),
 }  # fmt: skip
 
@@ -131,11 +132,31 @@ MISTAKES = {
         ticket_before_the_others_wrote=("# the CTA's part is there", NOTHING),
     ),
     **of("tiles", ("mY[row, tid] = mX",), two_ctas_write_a_row=("# of the result", "row = cta // 2")),
+    **of("stripes", ("mY[2 * tid",), two_ctas_write_a_byte=("mY[2 * tid + cta]", "mY[2 * tid] = mX[cta, tid]")),
     **of("sums", ("mAll[tid] = mAll",), sums_without_atomics=("# to the sums", "mAll[tid] = mAll[tid] + mX[cta, tid]")),
 }  # fmt: skip
 
 HARMLESS: Harmless = {
     "flag_that_all_wait_for": ("flag", (("if tid == 0:  # waits", "if tid >= 0:"), ("# the flag is up", NOTHING))),
+    "flag_of_the_system": ("flag", (("# raise", RAISE.format(', sem="release", scope="sys"')),)),
+    "flag_read_by_an_atomic": (
+        "flag",
+        (
+            (
+                "while read(mFlag",
+                'while cute.arch.atomic_add(mFlag.iterator, Int32(0), sem="acquire", scope="gpu") == 0:',
+            ),
+        ),
+    ),
+    "flag_raised_by_an_atomic": (
+        "flag",
+        (("# raise", 'cute.arch.atomic_exch(mFlag.iterator, Int32(1), sem="release", scope="gpu")'),),
+    ),
+    "volatile_flag_between_fences": (
+        "fenced",
+        (("while read_relaxed(mFlag", "while read_volatile(mFlag.iterator) == 0:"),),
+    ),
+    "fence_beside_a_release": ("flag", (("# raise", "cute.arch.fence_acq_rel_gpu(); " + RAISE.format(RELAXED)),)),
     "lock_freed_by_an_atomic": (
         "mutex",
         (("# unlock", 'cute.arch.atomic_exch(mLock.iterator, Int32(0), sem="release", scope="gpu")'),),
