@@ -15,7 +15,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from cutetut_book import bugs, counted, generated, vendor
+from cutetut_book import bugs, counted, generated, peers, vendor
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
@@ -327,3 +327,43 @@ def test_counts_without_a_chapter_are_an_error(build: Build, tmp_path: Path, mon
     monkeypatch.setattr(counted, "RECORDED", record)
     said, _ = build({"index.md": "# Index\n\n```{counted}\n```\n"})
     assert "ERROR: counted" in said
+
+
+def peer(name: str, source: str, said: str = "", passed: bool = True) -> dict[str, Any]:
+    """A row of the record of other people's kernels."""
+    times = {"seconds": 9.1, "cpu_seconds": 4.26}
+    return {"name": name, "source": source, "covers": f"what {name} does", "passed": passed, "said": said, **times}
+
+
+def test_other_peoples_kernels_become_a_sentence_and_a_table(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"date": "2026-11-22", "policy": "late", "cutlass_dsl": "4.8", "NVIDIA/cutlass": "71", "q": "6"}
+    found = [
+        peer("gemm", "NVIDIA/cutlass"), peer("norm", "q", "warning: by chance"),
+        peer("fmha", "NVIDIA/cutlass", "Deadlock: every thread waits", passed=False),
+    ]  # fmt: skip
+    record = tmp_path / "peers.json"
+    record.write_text(json.dumps({"provenance": facts, "peers": found}))
+    monkeypatch.setattr(peers, "RECORDED", record)
+    said, pages = build({"index.md": "# Index\n\n```{peers}\n```\n"})
+    assert said == ""
+    page = (pages / "index.html").read_text()
+    assert "2 of 3 passed, 1 of them with a warning" in page
+    assert "NVIDIA/cutlass 71, q 6, CuTe DSL 4.8, completions late, 2026-11-22" in page
+    assert cells_of(page)[1:] == [
+        ["gemm", "NVIDIA/cutlass", "what gemm does", "passed", "4.3 s"],
+        ["norm", "q", "what norm does", "passed, warning: by chance", "4.3 s"],
+        ["fmha", "NVIDIA/cutlass", "what fmha does", "Deadlock: every thread waits", "4.3 s"],
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"provenance": {}, "peers": []}'])
+def test_a_record_of_other_peoples_kernels_that_cannot_be_shown_is_an_error(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    record = tmp_path / "peers.json"
+    record.write_text(text)
+    monkeypatch.setattr(peers, "RECORDED", record)
+    said, _ = build({"index.md": "# Index\n\n```{peers}\n```\n"})
+    assert "ERROR: peers" in said

@@ -116,8 +116,8 @@ class Loaded:
     path: Path
 
     def line(self, part: str) -> str:
-        """ "file.py:12" of the only line that contains a text."""
-        found = [i for i, line in enumerate(self.path.read_text().splitlines(), 1) if part in line]
+        """ "file.py:12" of the only line that contains a text, or that ends in one with "\\n"."""
+        found = [i for i, line in enumerate(self.path.read_text().splitlines(keepends=True), 1) if part in line]
         assert len(found) == 1, f"{part!r} is on lines {found} of {self.path.name}"
         return f"{self.path.name}:{found[0]}"
 

@@ -1,0 +1,83 @@
+"""mbarriers and the cluster's barrier: what they order, and what their memory holds."""
+
+from __future__ import annotations
+
+import torch
+
+from cutetut.emulator.errors import (
+    AsyncMismatch,
+    Deadlock,
+    EmulatorError,
+    IllegalInstruction,
+    InFlight,
+    MissingBarrier,
+    MissingFence,
+    OutOfBounds,
+)
+from tests.emulator.mutants import CASES
+from tests.emulator.ordering.model import NOTHING, RACE, Harmless, Kernel, Mistake, elementwise, mirrored
+
+THREADS = 128
+OVERWRITTEN: tuple[type[EmulatorError], ...] = (
+    IllegalInstruction, MissingBarrier, InFlight, AsyncMismatch, OutOfBounds,
+)  # fmt: skip
+
+
+def _of_the_other(x: torch.Tensor) -> torch.Tensor:
+    return x.flip(0).flip(1)
+
+
+KERNELS = {
+    "handover": Kernel("order_mbarriers", "handover", elementwise((THREADS,), mirrored)),
+    "fenced_handover": Kernel("order_mbarriers", "fenced_handover", elementwise((THREADS,), mirrored)),
+    "rounds": Kernel("order_mbarriers", "rounds", elementwise((3,), lambda x: x[:, None].expand(3, 32))),
+    "beside": Kernel("order_mbarriers", "beside", elementwise((THREADS,), mirrored)),
+    "bulk": Kernel("order_mbarriers", "bulk", elementwise((THREADS,), mirrored)),
+    "again": Kernel("order_mbarriers", "again", elementwise((THREADS,), lambda x: x.flip(0)[:32].repeat(4))),
+    "cluster": Kernel("order_mbarriers", "cluster", elementwise((2, THREADS), _of_the_other)),
+    "fenced_cluster": Kernel("order_mbarriers", "fenced_cluster", elementwise((2, THREADS), _of_the_other)),
+    "tma_copy": Kernel("tma_copy", "run", CASES["tma_copy"]),
+}
+
+MISTAKES = {
+    "arrival_relaxed": Mistake(
+        "handover", (("# handing over", "cute.arch.mbarrier_arrive(full, relaxed=True)"),), RACE,
+        ("# handed over", "# taken"), new=True,
+    ),
+    "arrival_relaxed_without_fence": Mistake(
+        "fenced_handover", (("# before the arrival\n", NOTHING),), RACE, ("# fenced\n", "# behind the fence"), new=True
+    ),
+    "cluster_arrival_relaxed": Mistake(
+        "cluster", (("# the row is there", "cute.arch.cluster_arrive_relaxed()"),), RACE,
+        ("# for the other CTA\n", "# the remote load"), new=True,
+    ),
+    "cluster_arrival_relaxed_without_fence": Mistake(
+        "fenced_cluster", (("# before the arrival at", NOTHING),), RACE,
+        ("# for the other CTA, fenced", "# the remote load"), new=True,
+    ),
+    # a wait sees only whether the last phase of its parity is complete: it must not fall behind by two
+    "two_phases_ahead": Mistake(
+        "rounds", (("# the number before has been read", NOTHING),), (Deadlock, MissingBarrier, IllegalInstruction),
+        ("mbarrier_wait(full, n & 1)",),
+    ),
+    "store_over_an_mbarrier": Mistake(
+        "beside", (("SHIFT = 0", "SHIFT = 2"),), OVERWRITTEN, ("row[tid + SHIFT] = mX[tid]", "# behind the row\n"),
+        new=True,
+    ),
+    "copy_over_an_mbarrier": Mistake(
+        "bulk", (("SHIFT = 0", "SHIFT = 4"),), OVERWRITTEN, ("cute.copy(copy,", "# behind the row that"), new=True
+    ),
+    "mbarrier_initialised_twice": Mistake(
+        "again", (("# no longer an mbarrier", NOTHING),), OVERWRITTEN, ("# again",), new=True
+    ),
+    "fence_of_another_warp": Mistake(
+        "tma_copy", (("mbarrier_init_fence()", "if warp == 1: cute.arch.mbarrier_init_fence()"),), (MissingFence,),
+        ("cute.copy(load,", "mbarrier_init(full, 1)"), new=True,
+    ),
+}  # fmt: skip
+
+HARMLESS: Harmless = {
+    "fence_by_the_initialising_thread": (
+        "tma_copy", (("mbarrier_init_fence()", "if tid == 0: cute.arch.mbarrier_init_fence()"),),
+    ),
+}  # fmt: skip

@@ -1,0 +1,57 @@
+"""Accesses that nothing orders are told, with both lines; the same kernels with their order get no alarm.
+
+The kernels are in tests/emulator/bugs/order_*.py, the changed lines in ordering/.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cutetut.emulator.errors import EmulatorWarning
+from tests.emulator.ordering.cases import HARMLESS, KERNELS, MISTAKES
+from tests.emulator.ordering.model import Launch, missing
+from tests.emulator.policies import POLICIES
+
+FEW = ["late", "early", "random:1"]
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", MISTAKES)
+def test_unordered_accesses_are_told(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However early or late operations complete, the report is of the right type and names every line."""
+    mistake = MISTAKES[name]
+    kernel = KERNELS[mistake.kernel]
+    loaded = kernel.load(tmp_path, mistake.changes)
+    launch = Launch(kernel, loaded)
+    for policy in FEW:
+        monkeypatch.setenv("CUTETUT_ASYNC", policy)
+        with pytest.raises(mistake.errors) as caught:
+            launch()
+        assert not missing(loaded, mistake, caught.value), f"{policy}:\n{caught.value}"
+
+
+@pytest.mark.parametrize("name", [*KERNELS, *HARMLESS])
+def test_ordered_accesses_get_no_alarm(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder, device: str
+) -> None:
+    kernel, changes = HARMLESS.get(name, (name, ()))
+    launch = Launch(KERNELS[kernel], KERNELS[kernel].load(tmp_path, changes), device)
+    for policy in POLICIES:
+        monkeypatch.setenv("CUTETUT_ASYNC", policy)
+        launch()
+        assert launch.right, policy
+    assert not [w for w in recwarn if issubclass(w.category, EmulatorWarning)]
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_lines_of_a_mistake_are_in_its_file(name: str, tmp_path: Path) -> None:
+    loaded = KERNELS[MISTAKES[name].kernel].load(tmp_path, MISTAKES[name].changes)
+    for part in MISTAKES[name].lines:
+        loaded.line(part)
+
+
+def test_every_kernel_has_a_mistake() -> None:
+    assert {mistake.kernel for mistake in MISTAKES.values()} == set(KERNELS) - {"own"}
