@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from ..errors import EmulatorError
-from . import cuda_api, dlpack, live, torch_streams
+from . import cuda_api, dlpack, launches, live, torch_streams
 from .cuda_api import CudaCallError
 from .host_calls import HostCalls, flight
 from .patches import Patches
@@ -94,6 +94,7 @@ def _nothing_to_unload(load: Callable[..., Any]) -> Callable[..., list[Any]]:
 def uninstall() -> None:
     """Undo `install`: the DSL and its environment are as before."""
     _patches.restore()
+    launches.forget()
     live.unsettle()
     for name, value in _environment.items():
         if value is None:
