@@ -20,7 +20,7 @@ from pathlib import Path
 
 from . import backend, collector
 from .emulator.errors import EmulatorError
-from .emulator.host import cuda_torch, driver, live, pool
+from .emulator.host import cuda_torch, driver, fresh, live, pool
 from .emulator.host.patches import Patches
 
 _HERE = str(Path(__file__).parent)
@@ -62,6 +62,7 @@ def run(script: str, args: list[str]) -> int:
         backend.adopt(chosen)
         sys.argv, sys.path[:], environment, folder, sys.excepthook, live.on_device, live.lookup = saved
         pool.clear()
+        fresh.clear()
         sys.modules["__main__"] = main
         os.environ.clear()
         os.environ.update(environment)

@@ -1,4 +1,4 @@
-"""Programmatic dependent launch, as host code asks for it: launch attribute 6, and the order of launches on a stream."""
+"""Programmatic dependent launch as host code asks for it: launch attribute 6, and what came before on the stream."""
 # no `from __future__ import annotations`: CuTe DSL reads the annotations of the functions it compiles
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from cutlass.cute.runtime import from_dlpack
 from cutetut.emulator import launch, ptx
 from cutetut.emulator.errors import EmulatorError
 from cutetut.emulator.host import launches
-from cutetut.emulator.machine.machine import Counters
+from cutetut.emulator.machine.machine import Counters, Machine
 from cutetut.emulator.machine.memory import GlobalMemory
 
 pytestmark = pytest.mark.emulator
@@ -78,7 +78,7 @@ def test_the_machine_is_told_and_what_it_leaves_is_reported(monkeypatch: pytest.
     module = ptx.parse(".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k() { ret; }")
     seen, left = [], object()
 
-    class Machine(launch.Machine):
+    class Noting(Machine):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             seen.append((self.launch.stream, self.launch.programmatic, self.launch.previous))
@@ -86,6 +86,6 @@ def test_the_machine_is_told_and_what_it_leaves_is_reported(monkeypatch: pytest.
 
     shape: dict[str, Any] = {"grid": (1, 1, 1), "block": (32, 1, 1), "params": [], "memory": GlobalMemory()}
     assert launch.launch(module, "k", **shape).written is None
-    monkeypatch.setattr(launch, "Machine", Machine)
+    monkeypatch.setattr(launch, "Machine", Noting)
     report = launch.launch(module, "k", **shape, stream=5, programmatic=True, previous="before")
     assert seen == [(5, True, "before")] and report.written is left

@@ -258,3 +258,37 @@ def test_attention(cuda: None) -> None:
     result = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     assert result.is_cuda
     np.testing.assert_allclose(_double(result), expected, atol=2e-2)
+
+
+# -- torch.func -----------------------------------------------------------------------------------
+
+
+def test_vmap_and_gradients_of_functions(cuda: None) -> None:
+    x = torch.arange(6.0, device="cuda").reshape(2, 3)
+
+    def row(r: torch.Tensor) -> torch.Tensor:
+        assert r.is_cuda
+        made = torch.empty_like(r).fill_(1) + torch.zeros(3, device=r.device) + r.new_ones(3)
+        return r * made
+
+    doubled = torch.vmap(row)(x)
+    assert doubled.is_cuda and doubled.tolist() == [[0, 2, 4], [6, 8, 10]]
+    assert torch.vmap(lambda a, b: a + b, in_dims=(1, None))(x, x[:, 0]).shape == (3, 2)
+    gradient = torch.func.grad(lambda r: (row(r) ** 2).sum())(x[1])
+    assert gradient.is_cuda and gradient.tolist() == [24, 32, 40]
+    per_row = torch.vmap(torch.func.grad(lambda r: row(r).sum()))(x)
+    assert per_row.is_cuda and per_row.tolist() == [[2] * 3] * 2
+    assert not torch.vmap(lambda r: r + 1)(torch.ones(2, 2)).is_cuda
+
+
+def test_flex_attention(cuda: None) -> None:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    (q,) = _operands(torch.float32, (1, 2, 64, 16))
+    mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, 64, 64, device="cuda", BLOCK_SIZE=16)
+    blocks = mask.to_dense()
+    assert blocks.is_cuda and torch.equal(blocks[0, 0].cpu(), torch.ones(4, 4).tril().to(blocks.dtype))
+    result = flex_attention(q, q, q, score_mod=lambda score, b, h, i, j: torch.where(i >= j, score, -float("inf")))
+    assert result.is_cuda
+    expected = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+    torch.testing.assert_close(result, expected)

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.utils._device
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch._library.custom_ops import CustomOpDef
 from torch.testing import _comparison as comparison
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import graphs, pool, torch_compile, torch_functions, torch_graphs, torch_matmul
+from . import fresh, graphs, pool, torch_compile, torch_functions, torch_graphs, torch_matmul
 from .patches import Patches
 from .torch_functions import CUDA, is_cuda
 from .torch_streams import current_stream
@@ -32,13 +33,22 @@ def marked(tensor: object) -> bool:
     if not issubclass(type(tensor), torch.Tensor):
         return False
     with torch._C.DisableTorchFunction():
-        return tensor.layout == torch.strided and hasattr(tensor.untyped_storage(), _MARK)  # type: ignore[attr-defined]
+        data = _data(tensor)
+        return data.layout == torch.strided and hasattr(data.untyped_storage(), _MARK)
+
+
+def _data(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that holds the data of one that torch.vmap or torch.func.grad passes around."""
+    while is_functorch_wrapped_tensor(tensor):
+        tensor = get_unwrapped(tensor)
+    return tensor
 
 
 def _mark(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.layout == torch.strided:
-        setattr(tensor.untyped_storage(), _MARK, True)
-        pool.keep(tensor)
+    data = _data(tensor)
+    if data.layout == torch.strided:
+        setattr(data.untyped_storage(), _MARK, True)
+        pool.keep(data)
     return tensor
 
 
@@ -47,13 +57,34 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
 
     Compiled functions check what from_dlpack and TVM-FFI were promised.
     """
-    nbytes = tensor.untyped_storage().nbytes() if type(tensor) is torch.Tensor and tensor.layout == torch.strided else 0
+    if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or is_functorch_wrapped_tensor(tensor):
+        return tensor
+    nbytes = tensor.untyped_storage().nbytes()
     if not nbytes or tensor.requires_grad or tensor.data_ptr() % ALIGNMENT == 0:
         return tensor
-    room = np.empty(nbytes + ALIGNMENT, np.uint8)
+    return _room_for(tensor, nbytes).copy_(tensor)
+
+
+def _room_for(tensor: torch.Tensor, nbytes: int) -> torch.Tensor:
+    """An aligned tensor of the same shape, strides and type in new memory, which ends with a whole word."""
+    room = np.empty(nbytes + ALIGNMENT + fresh.WORD, np.uint8)
     start = -room.ctypes.data % ALIGNMENT
     moved = torch.frombuffer(room[start : start + nbytes], dtype=torch.uint8).view(tensor.dtype)
-    return moved.as_strided(tensor.size(), tensor.stride()).copy_(tensor)
+    return moved.as_strided(tensor.size(), tensor.stride())
+
+
+def _empty(tensor: torch.Tensor) -> torch.Tensor:
+    """A new tensor as torch.empty gives it, in aligned memory that is known to be unwritten."""
+    if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or is_functorch_wrapped_tensor(tensor):
+        return tensor
+    if not (nbytes := tensor.untyped_storage().nbytes()):
+        return tensor
+    if tensor.requires_grad:
+        fresh.remember_tensor(tensor, nbytes)
+        return tensor
+    result = _room_for(tensor, nbytes)
+    fresh.remember_tensor(result, -(-nbytes // fresh.WORD) * fresh.WORD)
+    return result
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
@@ -65,7 +96,8 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 
 
 def _key(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else 0
+    data = _data(tensor)
+    return data.untyped_storage()._cdata if data.layout == torch.strided else 0
 
 
 def _move(tensor: torch.Tensor, result: torch.Tensor, to_cuda: bool) -> torch.Tensor:
@@ -113,9 +145,12 @@ def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         kwargs["device"] = "cpu"
     inputs = list(_tensors((*args, *kwargs.values())))
     result = func(*args, **kwargs)
-    if target and func in torch.utils._device._device_constructors():
+    on_device = target or (target is None and any(map(marked, inputs)))
+    if on_device and func in _EMPTIES and "out" not in kwargs:
+        result = _empty(result)
+    elif target and func in torch.utils._device._device_constructors():
         result = _aligned(result)
-    if target or (target is None and any(map(marked, inputs))):
+    if on_device:
         _mark_new(result, inputs)
     return result
 
@@ -241,6 +276,9 @@ def _grad(func: Any, tensor: torch.Tensor, *args: Any) -> Any:
 
 
 _T = torch.Tensor
+_EMPTIES = {
+    torch.empty, torch.empty_like, torch.empty_strided, torch.empty_permuted, _T.new_empty, _T.new_empty_strided,
+}  # fmt: skip
 _SPECIAL: dict[Any, Callable[..., Any]] = {
     _T.is_cuda.__get__: lambda func, tensor, *_: marked(tensor),
     _T.is_cpu.__get__: lambda func, tensor, *_: not marked(tensor) and func(tensor),

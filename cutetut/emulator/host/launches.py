@@ -12,7 +12,7 @@ from .. import launch, ptx
 from ..errors import LaunchError
 from ..machine.memory import GlobalMemory
 from ..machine.residents import SM_COUNT, blocks_per_sm
-from . import cuda_api, graphs, live
+from . import cuda_api, fresh, graphs, live
 from .cuda_api import CudaCallError
 from .dlpack import Span
 
@@ -104,6 +104,8 @@ class Launch:
 
     def run(self) -> None:
         """Run it to its end; the next launch on the stream learns what this one leaves for it."""
+        memory = reachable(possible_pointers(self.kernel.function, self.params), self.arguments)
+        fresh.watch(memory)
         previous = _written.pop(self.stream, None)  # of a launch that fails, nothing is left
         report = launch.launch(
             self.kernel.library.module,
@@ -113,7 +115,7 @@ class Launch:
             cluster=self.attributes.cluster,
             dynamic_smem=self.shared,
             params=self.params,
-            memory=reachable(possible_pointers(self.kernel.function, self.params), self.arguments),
+            memory=memory,
             cooperative=self.attributes.cooperative,
             stream=self.stream,
             programmatic=self.attributes.programmatic,

@@ -46,6 +46,11 @@ def find(address: int) -> tuple[int, int, str] | None:
     return None
 
 
+def holds(storage: int) -> bool:
+    """Whether this list is one of a storage's users; a storage is known by its identity."""
+    return storage in _kept
+
+
 def clear() -> None:
     """Forget all memory: the device is no more."""
     global _bytes, _sweep_at

@@ -144,10 +144,13 @@ class Atomic:
 
     def _locator(self, machine: Machine) -> Callable[[np.ndarray, int, Selection], np.ndarray]:
         space = {"shared": machine.shared, "global": machine.memory}.get(self.form.space, machine.generic)
+        read = space.locate  # type: ignore[attr-defined]
+        if space is not machine.shared and self.form.operation != "exch":  # which needs no old value
+            read = machine.memory.written_before(read)
 
         def locate(address: np.ndarray, nbytes: int, sel: Selection) -> np.ndarray:
             machine.shared.executes(self.inst_index, strong=True)  # another CTA's shared memory may be meant
-            host = space.locate(address, nbytes, sel, False)  # type: ignore[attr-defined]
+            host = read(address, nbytes, sel, False)
             if not isinstance(space, SharedMemory):  # written already where the load is allowed
                 space.locate(address, nbytes, sel, True)  # type: ignore[attr-defined]
             elif space.watched:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ..machine.memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, index, warps_of
+from ..machine.memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, Locate, index, warps_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import addresses, elements_of
 from ..numbers.rounding import UINT
@@ -77,6 +77,11 @@ class Access:
         self.where = where
         self.memory = self._memory(machine)
 
+    def reading(self, machine: Machine) -> Locate:
+        """How a load finds its bytes: in global memory, they must have been written."""
+        in_global = self.memory in (machine.memory, machine.generic)
+        return machine.memory.written_before(self.memory.locate) if in_global else self.memory.locate
+
     def _memory(self, machine: Machine) -> Space:
         space = self.space
         if isinstance(self.where.base, Symbol):
@@ -99,7 +104,7 @@ def decode_ld(inst: Instruction, machine: Machine) -> Step:
     if access.type == "b128":
         return _load_128(inst, machine, access)
     writers = [_writer(machine, item, access) for item in access.items]
-    locate, address, total, unit = access.memory.locate, access.address, access.total, access.nbytes
+    locate, address, total, unit = access.reading(machine), access.address, access.total, access.nbytes
     host = HOST[unit]
 
     def step(sel: Selection) -> None:
@@ -166,7 +171,7 @@ def _load_kernel_param(inst: Instruction, machine: Machine, access: Access) -> S
 
 def _load_128(inst: Instruction, machine: Machine, access: Access) -> Step:
     rows = [machine.registers[item.name] if isinstance(item, Register) else None for item in access.items]
-    locate, address, total = access.memory.locate, access.address, access.total
+    locate, address, total = access.reading(machine), access.address, access.total
 
     def step(sel: Selection) -> None:
         machine.shared.executes(inst.index, access.strong)
