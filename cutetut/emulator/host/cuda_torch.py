@@ -19,7 +19,7 @@ from torch._library.custom_ops import CustomOpDef
 from torch.testing import _comparison as comparison
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import fresh, graphs, pool, torch_compile, torch_functions, torch_graphs, torch_matmul
+from . import fresh, graphs, pool, torch_compile, torch_functions, torch_graphs, torch_matmul, triton_absent
 from .patches import Patches
 from .torch_functions import CUDA, is_cuda
 from .torch_streams import current_stream
@@ -316,6 +316,7 @@ def whole_device(patches: Patches) -> CudaMode:
     torch_functions.install(patches)
     torch_compile.install(patches)
     torch_matmul.install(patches)
+    triton_absent.install(patches)
     custom = CustomOpDef.register_kernel
     patches.set(CustomOpDef, "register_kernel", _kernel_for_cuda(custom))
     patches.set(torch.autograd, "_engine_run_backward", _backward(torch.autograd._engine_run_backward))
