@@ -203,7 +203,12 @@ def test_emulate_hands_the_script_its_own_arguments(monkeypatch):
     from cutetut import emulate
 
     given = []
-    monkeypatch.setattr(emulate, "run", lambda script, args, module: given.append((script, args, module)) or 5)
+
+    def run(script, args, module):
+        given.append((script, args, module))
+        return 5
+
+    monkeypatch.setattr(emulate, "run", run)
     assert main(["emulate", "a.py", "--mnk", "256,256,128", "-v"]) == 5
     assert main(["emulate", "a.py", "-m", "x"]) == 5
     assert main(["emulate", "-m", "pytest", "-x", "tests", "-m", "slow", "--help"]) == 5

@@ -277,16 +277,37 @@ def test_memory_is_forgotten_with_its_tensor() -> None:
     address, view = x.data_ptr(), x[N:]
     del x
     gc.collect()
-    watched()
+    fresh._sweep()
     assert address in fresh._ranges, "a view holds the memory"
     del view
     gc.collect()
-    watched()
-    assert address not in fresh._ranges
+    fresh._sweep()
+    assert address not in fresh._ranges and address not in fresh._order
     buffer = live.allocate(64)
     assert buffer in fresh._ranges
     live.free(buffer)
     assert buffer not in fresh._ranges
+
+
+def test_memory_that_comes_again_belongs_to_the_later_tensor() -> None:
+    """Whatever the order: freed memory may come again as a larger or a smaller piece."""
+    fresh.clear()
+    room = np.zeros(1000, np.uint64)
+    base, generator = int(room.ctypes.data), np.random.default_rng(5)
+    held: dict[int, int] = {}
+    for _ in range(500):
+        start, size = (int(v) for v in generator.integers(1, 100, 2))
+        held = {s: n for s, n in held.items() if s + n <= start or s >= start + size} | {start: size}
+        fresh.remember(base + 8 * start, 8 * size)
+        assert fresh._order == sorted(fresh._ranges) == sorted(base + 8 * s for s in held)
+    memory = GlobalMemory()
+    memory.add(base, room.nbytes, "x")
+    fresh.watch(memory)
+    assert memory.fresh is not None
+    found = memory.fresh(base + 8 * np.arange(1000))
+    assert np.flatnonzero(found).tolist() == sorted(w for s, n in held.items() for w in range(s, s + n))
+    for start in held:
+        fresh.forget(base + 8 * start)
 
 
 def test_new_memory_is_no_number() -> None:

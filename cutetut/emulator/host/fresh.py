@@ -7,7 +7,7 @@ pattern is no number in any floating-point format of 16 bits or more, so what is
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..machine.memory import HOST, GlobalMemory, index
 from . import pool
 
 WORD = 8
-LARGEST = 1 << 30  # bytes; larger memory is left as it comes, since to fill it takes seconds
+LARGEST = 1 << 28  # bytes; larger memory is left as it comes, since to fill it takes seconds
 CHUNK = 4096  # words that are filled and compared at a time
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -43,7 +43,9 @@ class _Range:
 
 
 _ranges: dict[int, _Range] = {}  # by the address at which the memory begins
-_starts_list: list[int] = []  # the same, sorted and joined, as they were when the last launch began
+_order: list[int] = []  # these addresses, sorted; no two ranges overlap
+_sweep_at = 1024  # ranges; then those of tensors that are no more are dropped
+_starts_list: list[int] = []  # the ranges that the launch may reach, as they were when it began
 _ends_list: list[int] = []
 _starts = _ends = np.empty(0, np.int64)
 
@@ -60,13 +62,14 @@ def remember(start: int, nbytes: int) -> None:
 
 def forget(start: int) -> None:
     """The memory that begins here is no more."""
-    _ranges.pop(start, None)
+    if _ranges.pop(start, None) is not None:
+        del _order[bisect_left(_order, start)]
 
 
 def clear() -> None:
     """No tensor's memory is new any more."""
     for start in [start for start, new in _ranges.items() if new.storage is not None]:
-        del _ranges[start]
+        forget(start)
 
 
 def remember_tensor(tensor: torch.Tensor, nbytes: int) -> None:
@@ -82,7 +85,26 @@ def _add(start: int, nbytes: int, storage: StorageWeakRef | None) -> None:
     for first in range(start, end, CHUNK * WORD):
         words = HOST[WORD][_slice(first, min(first + CHUNK * WORD, end))]
         _chunk(first, words)
+    for old in _between(start, end):
+        forget(old)  # that memory has been freed, or it could not come again
+    if len(_ranges) >= _sweep_at:
+        _sweep()
+    insort(_order, start)
     _ranges[start] = _Range(start, end, storage)
+
+
+def _between(low: int, high: int) -> list[int]:
+    """The ranges with a word from `low` to before `high`, by the addresses at which their memory begins."""
+    first = max(bisect_right(_order, low) - 1, 0)
+    found = _order[first : bisect_left(_order, high)]
+    return found[1:] if found and _ranges[found[0]].end <= low else found
+
+
+def _sweep() -> None:
+    global _sweep_at
+    for start in [start for start, new in _ranges.items() if not new.alive()]:
+        forget(start)
+    _sweep_at = max(1024, 2 * len(_ranges))
 
 
 def _chunk(first: int, out: np.ndarray) -> np.ndarray:
@@ -121,21 +143,24 @@ def _any_between(low: int, high: int) -> bool:
 
 def watch(memory: GlobalMemory) -> None:
     """Before a launch: let it notice loads of new memory, if it can reach any."""
-    global _starts, _ends, _starts_list, _ends_list
-    for start in [start for start, new in _ranges.items() if not new.alive()]:
-        del _ranges[start]
-    for allocation in memory.allocations:
-        for key, new in list(_ranges.items()):
-            if new.start < allocation.end and allocation.start < new.end:
-                _narrow(key, new)
-    _starts_list, _ends_list = _joined(sorted((new.start, new.end) for new in _ranges.values()))
+    global _starts, _ends
+    reached = {start for each in memory.allocations for start in _between(each.start, each.end)}
+    for start in reached:
+        _narrow(start)
+    if memory.resolver is not None:  # the kernel may find pointers to any memory
+        _sweep()
+        reached = set(_ranges)
+    ranges = sorted((new.start, new.end) for start in reached if (new := _ranges.get(start)) is not None)
+    _starts_list[:], _ends_list[:] = [start for start, _ in ranges], [end for _, end in ranges]
     _starts, _ends = np.array(_starts_list, np.int64), np.array(_ends_list, np.int64)
-    reaches = any(_any_between(each.start, each.end - 1) for each in memory.allocations)
-    memory.fresh = is_fresh if reaches or (memory.resolver is not None and _ranges) else None
+    memory.fresh = is_fresh if ranges else None
 
 
-def _narrow(key: int, new: _Range) -> None:
-    """Leave out the words at the beginning that have been written since: they are never new again."""
+def _narrow(key: int) -> None:
+    """Leave out the words at the beginning that have been written since, and a tensor that is no more."""
+    new = _ranges[key]
+    if not new.alive():
+        return forget(key)
     scratch = np.empty(CHUNK, np.uint64)
     while new.start < new.end:
         last = min(new.start + CHUNK * WORD, new.end)
@@ -145,17 +170,4 @@ def _narrow(key: int, new: _Range) -> None:
             new.start += int(same.argmax()) * WORD
             return
         new.start = last
-    del _ranges[key]
-
-
-def _joined(ranges: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """Sorted ranges without overlaps: memory that has been freed may come again, as a part of something else."""
-    starts: list[int] = []
-    ends: list[int] = []
-    for start, end in ranges:
-        if ends and start <= ends[-1]:
-            ends[-1] = max(ends[-1], end)
-        else:
-            starts.append(start)
-            ends.append(end)
-    return starts, ends
+    forget(key)
