@@ -121,18 +121,19 @@ def _slice(start: int, end: int) -> slice:
 
 
 def is_fresh(words: np.ndarray) -> np.ndarray:
-    """Which of these words, given by their addresses, multiples of 8, nobody has written.
+    """Which of these words of this process, given by their addresses, multiples of 8, nobody has written.
 
     Only memory is looked at that was new when the last launch began.
     """
     if not words.size or not _any_between(int(words.min()), int(words.max())):
         return np.zeros(len(words), bool)
-    at = _starts.searchsorted(words, "right") - 1
-    inside = (at >= 0) & (words < _ends[at])
-    if inside.any():
-        these = words[inside]
-        inside[inside] = HOST[WORD][index(these, WORD)] == pattern(these)
-    return inside
+    values = HOST[WORD][index(words, WORD)]
+    found = (values & _FIXED) == _FIXED
+    if found.any():  # else the values alone tell
+        these = words[found]
+        at = _starts.searchsorted(these, "right") - 1
+        found[found] = (at >= 0) & (these < _ends[at]) & (values[found] == pattern(these))
+    return found
 
 
 def _any_between(low: int, high: int) -> bool:
