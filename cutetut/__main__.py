@@ -30,7 +30,8 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--add", metavar="ROWS", help="only add rows to one notebook's table: a Python expression with its names"
     )
-    emulate = commands.add_parser("emulate", help="run a CuTe DSL script written for a GPU without one")
+    emulate = commands.add_parser("emulate", help="run a CuTe DSL script or module written for a GPU without one")
+    emulate.add_argument("-m", dest="module", action="store_true", help="run a module by its name, as python -m does")
     emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
     emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
     return top
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with collector.paused():
             from cutetut import emulate
 
-        return emulate.run(options.script, options.args)
+        return emulate.run(options.script, options.args, options.module)
     return _on_notebooks(options)
 
 

@@ -1,10 +1,12 @@
-"""Run a CuTe DSL script or notebook that was written for a GPU on a machine without one.
+"""Run a CuTe DSL script, module or notebook that was written for a GPU on a machine without one.
 
     python -m cutetut emulate script.py [args]
+    python -m cutetut emulate -m package.module [args]
     python -m cutetut emulate notebook.ipynb
 
 The script sees a CUDA device: `.cuda()`, `device="cuda"`, torch.cuda's streams and events, and the CUDA
-driver's own functions.  Its kernels run in the emulator.  Everything else is as `python script.py args` does it.
+driver's own functions.  Its kernels run in the emulator.  Everything else is as `python script.py args` or
+`python -m package.module args` does it, but for the kernel caches of other packages: see CACHES.
 """
 
 from __future__ import annotations
@@ -20,19 +22,31 @@ from pathlib import Path
 
 from . import backend, collector
 from .emulator.errors import EmulatorError
-from .emulator.host import cuda_torch, driver, live, pool
+from .emulator.host import cuda_torch, driver, fresh, live, pool
 from .emulator.host.patches import Patches
 
 _HERE = str(Path(__file__).parent)
 
+# Packages that keep compiled kernels in files: what they keep for a GPU cannot run here, and quack would delete it as
+# corrupt; what they would keep of this run could not run there.  So they keep none, and other files in `own_cache`.
+CACHES = {"QUACK": "quack", "FLASH_ATTENTION_CUTE_DSL": "flash_attention"}
 
-def run(script: str, args: list[str]) -> int:
-    """Run a script or a notebook as `__main__` with its arguments; returns the exit status `python` would have.
+
+def own_cache() -> Path:
+    """The folder in the user's cache (XDG base directory specification) for files that emulated programs keep."""
+    chosen = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(chosen) if os.path.isabs(chosen) else Path.home() / ".cache") / "cutetut" / "emulate"
+
+
+def run(script: str, args: list[str], module: bool = False) -> int:
+    """Run a script, a notebook or, by its name, a module as `__main__` with its arguments.
+
+    Returns the exit status `python` would have.
 
     What the script raises is printed to stderr, an emulator error last and with the script's own frames only.
     The process is as before afterwards: sys.argv, sys.path, __main__, environment, folder, torch and CuTe DSL.
     """
-    if not os.path.isfile(script):
+    if not module and not os.path.isfile(script):
         print(
             f"{sys.executable}: can't open file {os.path.abspath(script)!r}: [Errno 2] No such file or directory",
             file=sys.stderr,
@@ -52,9 +66,11 @@ def run(script: str, args: list[str]) -> int:
         with collector.paused():
             backend.start_emulator()
         live.on_device, live.lookup = cuda_torch.marked, pool.find
-        sys.argv, sys.path[0:1] = [script, *args], [str(Path(script).resolve().parent)]
+        _redirect_caches()
+        sys.argv = [script, *args]
+        sys.path[0:1] = [os.getcwd() if module else str(Path(script).resolve().parent)]
         with cuda_torch.whole_device(patches):
-            return _status(script)
+            return _status(script, module)
     finally:
         patches.restore()
         if not already:
@@ -62,15 +78,24 @@ def run(script: str, args: list[str]) -> int:
         backend.adopt(chosen)
         sys.argv, sys.path[:], environment, folder, sys.excepthook, live.on_device, live.lookup = saved
         pool.clear()
+        fresh.clear()
         sys.modules["__main__"] = main
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(folder)
 
 
-def _status(script: str) -> int:
+def _redirect_caches() -> None:
+    for prefix, folder in CACHES.items():
+        os.environ[f"{prefix}_CACHE_ENABLED"] = "0"
+        os.environ[f"{prefix}_CACHE_DIR"] = str(own_cache() / folder)
+
+
+def _status(script: str, module: bool) -> int:
     try:
-        if script.endswith(".ipynb"):
+        if module:
+            runpy.run_module(script, run_name="__main__", alter_sys=True)
+        elif script.endswith(".ipynb"):
             _run_cells(script)
         else:
             runpy.run_path(script, run_name="__main__")
@@ -84,7 +109,10 @@ def _status(script: str) -> int:
         _report(error)
         return 130
     except BaseException as error:
-        _report(error)
+        if module and isinstance(error, ImportError) and _scripts_own(error.__traceback__, False) is None:
+            print(f"{sys.executable}: {error}", file=sys.stderr)  # the module itself is not found
+        else:
+            _report(error)
         return 1
     finally:
         sys.stdout.flush()

@@ -202,9 +202,18 @@ def test_a_full_disk_is_no_traceback(monkeypatch, capsys):
 def test_emulate_hands_the_script_its_own_arguments(monkeypatch):
     from cutetut import emulate
 
-    def run(script, args):
-        assert (script, args) == ("a.py", ["--mnk", "256,256,128", "-v"])
+    given = []
+
+    def run(script, args, module):
+        given.append((script, args, module))
         return 5
 
     monkeypatch.setattr(emulate, "run", run)
     assert main(["emulate", "a.py", "--mnk", "256,256,128", "-v"]) == 5
+    assert main(["emulate", "a.py", "-m", "x"]) == 5
+    assert main(["emulate", "-m", "pytest", "-x", "tests", "-m", "slow", "--help"]) == 5
+    assert given == [
+        ("a.py", ["--mnk", "256,256,128", "-v"], False),
+        ("a.py", ["-m", "x"], False),
+        ("pytest", ["-x", "tests", "-m", "slow", "--help"], True),
+    ]

@@ -23,11 +23,15 @@ DEFAULT_BUDGET = 20_000_000
 
 @dataclass(frozen=True)
 class LaunchReport:
-    """What one launch did and how long the emulator took for it (seconds)."""
+    """What one launch did and how long the emulator took for it (seconds).
+
+    `written` goes to the next launch on the same stream as its `previous`.
+    """
 
     kernel: str
     counters: Counters
     seconds: float
+    written: object | None = None
 
 
 def launch(
@@ -41,14 +45,18 @@ def launch(
     params: list[bytes],
     memory: GlobalMemory,
     cooperative: bool = False,
+    stream: int = 0,
+    programmatic: bool = False,
+    previous: object | None = None,
     out: TextIO | None = None,
     budget: int | None = None,
 ) -> LaunchReport:
     """Run one kernel to its end.
 
     grid, block and cluster are (x, y, z); dynamic_smem is in bytes; params holds the raw bytes of
-    each kernel parameter; memory the ranges the kernel may touch; budget the number of vector steps
-    one wave of CTAs may take (CUTETUT_BUDGET, default 20 million).
+    each kernel parameter; memory the ranges the kernel may touch; programmatic whether it may begin before
+    the previous launch on its stream has ended, and previous that launch's `LaunchReport.written`; budget the
+    number of vector steps one wave of CTAs may take (CUTETUT_BUDGET, default 20 million).
 
     Raises a subclass of EmulatorError for anything the hardware forbids or does not define.
     """
@@ -57,9 +65,8 @@ def launch(
     function = module.kernels.get(kernel)
     if function is None:
         raise LaunchError(f"the module has no kernel {kernel}")
-    machine = Machine(
-        module, function, Launch(grid, block, cluster, dynamic_smem, tuple(params), cooperative), memory, out
-    )
+    shape = Launch(grid, block, cluster, dynamic_smem, tuple(params), cooperative, stream, programmatic, previous)
+    machine = Machine(module, function, shape, memory, out)
     machine.checks = memory.checks = machine.unit(Ordering)
     _watch(machine)
     try:
@@ -69,7 +76,7 @@ def launch(
                 scheduler.run_wave(first)
     finally:
         machine.release()
-    return LaunchReport(kernel, machine.counters, time.perf_counter() - started)
+    return LaunchReport(kernel, machine.counters, time.perf_counter() - started, machine.written)
 
 
 def _watch(machine: Machine) -> None:

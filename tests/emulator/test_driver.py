@@ -26,6 +26,7 @@ from cutetut import backend
 from cutetut.emulator import launch
 from cutetut.emulator.errors import EmulatorError, LaunchError, OutOfBounds
 from cutetut.emulator.host import cuda_api, dlpack, driver, launches, live
+from cutetut.emulator.machine.machine import Counters
 
 pytestmark = pytest.mark.emulator
 
@@ -69,9 +70,10 @@ class Recorder:
         self.launches: list[dict[str, Any]] = []
         monkeypatch.setattr(launch, "launch", self.launch)
 
-    def launch(self, module: Any, kernel: str, **rest: Any) -> None:
+    def launch(self, module: Any, kernel: str, **rest: Any) -> launch.LaunchReport:
         assert kernel in module.kernels
         self.launches.append({"kernel": kernel, **rest})
+        return launch.LaunchReport(kernel, Counters(), 0.0, written=len(self.launches))
 
 
 @pytest.fixture
@@ -124,7 +126,7 @@ def test_launch_attributes_are_decoded() -> None:
 
     assert launches.launch_attributes(b"") == launches.Attributes((1, 1, 1), False, [])
     raw = attribute(4, 2, 4, 1) + attribute(2, 1) + attribute(6, 1) + attribute(7, 0xABCD, 1) + attribute(12, 5, 0)
-    assert launches.launch_attributes(raw) == launches.Attributes((2, 4, 1), True, [0x1_0000ABCD, 5])
+    assert launches.launch_attributes(raw) == launches.Attributes((2, 4, 1), True, [0x1_0000ABCD, 5], True)
     with pytest.raises(cuda_api.CudaCallError, match="launch attribute 13 "):
         launches.launch_attributes(attribute(13, 1))
 

@@ -78,3 +78,17 @@ def test_freed_memory_is_given_back_before_it_adds_up(monkeypatch: pytest.Monkey
     for x in held:
         found = pool.find(x.data_ptr() + 512)
         assert found is not None and found[:2] == (x.data_ptr(), 102_400)
+
+
+def test_memory_is_found_again_until_it_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "LIMIT", 1 << 20)
+    pool.clear()
+    tensors = [torch.zeros(25_600, device="cuda") for _ in range(50)]
+    for tensor in [*tensors, tensors[0], tensors[-1]]:
+        assert (found := pool.find(tensor.data_ptr() + 8)) is not None and found[0] == tensor.data_ptr()
+    address = tensors[0].data_ptr()
+    del tensor
+    tensors.clear()
+    made = [torch.zeros(25_600, device="cuda") for _ in range(50)]
+    assert pool.find(address) is None or any(tensor.data_ptr() == address for tensor in made)
+    assert all((found := pool.find(t.data_ptr())) is not None and found[0] == t.data_ptr() for t in made)

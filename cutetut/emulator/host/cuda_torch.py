@@ -9,25 +9,22 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 import torch.utils._device
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch._library.custom_ops import CustomOpDef
 from torch.testing import _comparison as comparison
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..machine import residents
-from . import device, graphs, pool, torch_graphs
-from .cuda_api import CudaCallError
+from . import fresh, graphs, pool, torch_compile, torch_functions, torch_graphs, torch_matmul, triton_absent
 from .patches import Patches
+from .torch_functions import CUDA, is_cuda
 from .torch_streams import current_stream
 
 _MARK = "_cutetut_on_cuda"
-_CUDA = torch.device("cuda", 0)
-_BYTES = device.MEMORY_BYTES
 ALIGNMENT = 256  # bytes: of all memory that cudaMalloc gives (CUDA C++ Programming Guide, "Device Memory Accesses")
 
 
@@ -36,13 +33,22 @@ def marked(tensor: object) -> bool:
     if not issubclass(type(tensor), torch.Tensor):
         return False
     with torch._C.DisableTorchFunction():
-        return tensor.layout == torch.strided and hasattr(tensor.untyped_storage(), _MARK)  # type: ignore[attr-defined]
+        data = _data(tensor)
+        return data.layout == torch.strided and hasattr(data.untyped_storage(), _MARK)
+
+
+def _data(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that holds the data of one that torch.vmap or torch.func.grad passes around."""
+    while is_functorch_wrapped_tensor(tensor):
+        tensor = get_unwrapped(tensor)
+    return tensor
 
 
 def _mark(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.layout == torch.strided:
-        setattr(tensor.untyped_storage(), _MARK, True)
-        pool.keep(tensor)
+    data = _data(tensor)
+    if data.layout == torch.strided:
+        setattr(data.untyped_storage(), _MARK, True)
+        pool.keep(data)
     return tensor
 
 
@@ -51,29 +57,34 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
 
     Compiled functions check what from_dlpack and TVM-FFI were promised.
     """
-    nbytes = tensor.untyped_storage().nbytes() if type(tensor) is torch.Tensor and tensor.layout == torch.strided else 0
+    if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or is_functorch_wrapped_tensor(tensor):
+        return tensor
+    nbytes = tensor.untyped_storage().nbytes()
     if not nbytes or tensor.requires_grad or tensor.data_ptr() % ALIGNMENT == 0:
         return tensor
-    room = np.empty(nbytes + ALIGNMENT, np.uint8)
+    return _room_for(tensor, nbytes).copy_(tensor)
+
+
+def _room_for(tensor: torch.Tensor, nbytes: int) -> torch.Tensor:
+    """An aligned tensor of the same shape, strides and type in new memory, which ends with a whole word."""
+    room = np.empty(nbytes + ALIGNMENT + fresh.WORD, np.uint8)
     start = -room.ctypes.data % ALIGNMENT
     moved = torch.frombuffer(room[start : start + nbytes], dtype=torch.uint8).view(tensor.dtype)
-    return moved.as_strided(tensor.size(), tensor.stride()).copy_(tensor)
+    return moved.as_strided(tensor.size(), tensor.stride())
 
 
-def is_cuda(value: object) -> bool | None:
-    """Whether a device argument names the GPU; None when the value is no device.
-
-    Raises RuntimeError, as CUDA does, for a GPU other than number 0.
-    """
-    if isinstance(value, bool) or not isinstance(value, str | int | torch.device):
-        return None
-    try:
-        where = torch.device("cuda", value) if isinstance(value, int) else torch.device(value)
-    except RuntimeError:
-        return None
-    if where.type == "cuda" and where.index not in (None, 0):
-        raise RuntimeError(f"CUDA error: invalid device ordinal: {where}; the emulator is one device, cuda:0")
-    return where.type == "cuda"
+def _empty(tensor: torch.Tensor) -> torch.Tensor:
+    """A new tensor as torch.empty gives it, in aligned memory that is known to be unwritten."""
+    if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or is_functorch_wrapped_tensor(tensor):
+        return tensor
+    if not (nbytes := tensor.untyped_storage().nbytes()):
+        return tensor
+    if tensor.requires_grad:
+        fresh.remember_tensor(tensor, nbytes)
+        return tensor
+    result = _room_for(tensor, nbytes)
+    fresh.remember_tensor(result, -(-nbytes // fresh.WORD) * fresh.WORD)
+    return result
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
@@ -85,7 +96,8 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 
 
 def _key(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else 0
+    data = _data(tensor)
+    return data.untyped_storage()._cdata if data.layout == torch.strided else 0
 
 
 def _move(tensor: torch.Tensor, result: torch.Tensor, to_cuda: bool) -> torch.Tensor:
@@ -133,9 +145,12 @@ def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         kwargs["device"] = "cpu"
     inputs = list(_tensors((*args, *kwargs.values())))
     result = func(*args, **kwargs)
-    if target and func in torch.utils._device._device_constructors():
+    on_device = target or (target is None and any(map(marked, inputs)))
+    if on_device and func in _EMPTIES and "out" not in kwargs:
+        result = _empty(result)
+    elif target and func in torch.utils._device._device_constructors():
         result = _aligned(result)
-    if target or (target is None and any(map(marked, inputs))):
+    if on_device:
         _mark_new(result, inputs)
     return result
 
@@ -261,10 +276,13 @@ def _grad(func: Any, tensor: torch.Tensor, *args: Any) -> Any:
 
 
 _T = torch.Tensor
+_EMPTIES = {
+    torch.empty, torch.empty_like, torch.empty_strided, torch.empty_permuted, _T.new_empty, _T.new_empty_strided,
+}  # fmt: skip
 _SPECIAL: dict[Any, Callable[..., Any]] = {
     _T.is_cuda.__get__: lambda func, tensor, *_: marked(tensor),
     _T.is_cpu.__get__: lambda func, tensor, *_: not marked(tensor) and func(tensor),
-    _T.device.__get__: lambda func, tensor, *_: _CUDA if marked(tensor) else func(tensor),
+    _T.device.__get__: lambda func, tensor, *_: CUDA if marked(tensor) else func(tensor),
     _T.grad.__get__: _grad,
     _T.get_device: lambda func, tensor: 0 if marked(tensor) else func(tensor),
     _T.cuda: _cuda,
@@ -281,60 +299,6 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
 }
 
 
-class Generator(torch._C.Generator):
-    """torch.Generator whose device may be "cuda"; both draw from a CPU generator."""
-
-    def __new__(cls, device: Any = "cpu") -> Generator:
-        self: Generator = super().__new__(cls, "cpu")
-        self._where = _CUDA if is_cuda(device) else torch.device("cpu")
-        return self
-
-    @property
-    def device(self) -> torch.device:
-        return self._where
-
-
-class _Device:
-    """torch.cuda.device: there is one, and it is always the current one."""
-
-    def __init__(self, device: Any = None) -> None:
-        if device is not None:
-            is_cuda(device)
-        self.idx = 0
-
-    def __enter__(self) -> _Device:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-def _properties(_device: Any = None) -> SimpleNamespace:
-    return SimpleNamespace(
-        name=device.NAME, major=device.CAPABILITY[0], minor=device.CAPABILITY[1], total_memory=_BYTES,
-        multi_processor_count=residents.SM_COUNT, warp_size=residents.WARP, L2_cache_size=device.L2_BYTES,
-        max_threads_per_multi_processor=residents.THREADS_PER_SM, max_threads_per_block=residents.THREADS_PER_BLOCK,
-        regs_per_multiprocessor=65536, shared_memory_per_block=device.SHARED_DEFAULT,
-        shared_memory_per_block_optin=residents.SHARED_OPTIN, shared_memory_per_multiprocessor=residents.SHARED_PER_SM,
-        is_integrated=False, is_multi_gpu_board=False,
-    )  # fmt: skip
-
-
-def _refuse(name: str) -> Callable[..., Any]:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise CudaCallError(f"torch.cuda.{name} is not emulated", hint="run the work without it on this machine")
-
-    return refuse
-
-
-def _constant(value: Any) -> Callable[..., Any]:
-    return lambda *_, **__: value
-
-
-def _seed(seed: int) -> None:
-    torch.default_generator.manual_seed(int(seed))  # not torch.manual_seed: that calls this
-
-
 def _unless_distributed(unwrap: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
     """torch.testing imports torch.distributed.tensor to ask for its tensors: 0.8 s, where nobody can have made one."""
 
@@ -349,36 +313,10 @@ def whole_device(patches: Patches) -> CudaMode:
 
     The streams are those of torch_streams.py, which must be in place.
     """
-    constant: dict[str, Any] = {
-        "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0,
-        "get_device_name": device.NAME, "get_device_capability": device.CAPABILITY, "mem_get_info": (_BYTES, _BYTES),
-        "memory_allocated": 0, "max_memory_allocated": 0, "memory_reserved": 0, "max_memory_reserved": 0,
-        "is_bf16_supported": True, "get_arch_list": ["sm_90"],
-    }  # fmt: skip
-    nothing = ("init", "_lazy_init", "empty_cache", "ipc_collect", "reset_peak_memory_stats")
-    functions: dict[str, Any] = {name: _constant(value) for name, value in constant.items()}
-    functions |= dict.fromkeys(nothing, _constant(None))
-    functions |= {
-        "CUDAGraph": torch_graphs.CUDAGraph,
-        "graph": torch_graphs.graph,
-        "graph_pool_handle": torch_graphs.graph_pool_handle,
-        "make_graphed_callables": _refuse("make_graphed_callables"),
-        "is_current_stream_capturing": lambda: graphs.capturing(current_stream().cuda_stream),
-        "device": _Device,
-        "set_device": lambda where: None if is_cuda(where) else _refuse(f"set_device({where!r})")(),
-        "get_device_properties": _properties,
-        "manual_seed": _seed,
-        "manual_seed_all": _seed,
-        "get_rng_state": lambda *_: torch.get_rng_state(),
-        "set_rng_state": lambda state, *_: torch.set_rng_state(state),
-    }
-    for name, value in functions.items():
-        patches.set(torch.cuda, name, value)
-    for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
-        patches.set(torch.cuda.nvtx, name, _constant(0))
-    for name in ("start", "stop"):
-        patches.set(torch.cuda.profiler, name, _constant(None))
-    patches.set(torch, "Generator", Generator)
+    torch_functions.install(patches)
+    torch_compile.install(patches)
+    torch_matmul.install(patches)
+    triton_absent.install(patches)
     custom = CustomOpDef.register_kernel
     patches.set(CustomOpDef, "register_kernel", _kernel_for_cuda(custom))
     patches.set(torch.autograd, "_engine_run_backward", _backward(torch.autograd._engine_run_backward))

@@ -23,6 +23,8 @@ CAPABILITY = (9, 0)
 SHARED_DEFAULT = 48 * 1024
 L2_BYTES = 60 << 20
 MEMORY_BYTES = 141 * 10**9
+CLOCK_KHZ = 1_980_000
+MEMORY_CLOCK_KHZ, MEMORY_BUS_BITS = 3_201_000, 6144
 SMS_PER_GPC = (18, 18, 18, 18, 18, 16, 16, 10)  # as one H200 answers for clusters of 1, 2, 4 and 8
 
 # by CUdevice_attribute, which cudaDeviceAttr numbers alike
@@ -38,11 +40,13 @@ ATTRIBUTES: dict[int, int] = {
     9: 65536,  # TOTAL_CONSTANT_MEMORY
     10: WARP,
     12: 65536,  # MAX_REGISTERS_PER_BLOCK
-    13: 1_980_000,  # CLOCK_RATE in kHz
+    13: CLOCK_KHZ,
     16: SM_COUNT,
     17: 0,  # KERNEL_EXEC_TIMEOUT
     18: 0,  # INTEGRATED
     31: 1,  # CONCURRENT_KERNELS
+    36: MEMORY_CLOCK_KHZ,
+    37: MEMORY_BUS_BITS,
     38: L2_BYTES,
     39: THREADS_PER_SM,
     41: 1,  # UNIFIED_ADDRESSING

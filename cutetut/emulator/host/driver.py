@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from ..errors import EmulatorError
-from . import cuda_api, dlpack, live, torch_streams
+from . import cuda_api, dlpack, launches, live, torch_streams
 from .cuda_api import CudaCallError
 from .host_calls import HostCalls, flight
 from .patches import Patches
@@ -78,6 +78,7 @@ def install(dump_dir: str) -> None:
     torch_streams.install(_patches)
     _patches.set(cutlass.testing, "benchmark", _benchmark)
     _patches.set(testing, "benchmark", _benchmark)
+    _patches.set(cutlass.testing, "_benchmark_for_autotune", _benchmark_one_configuration)
     live.settle()
 
 
@@ -94,6 +95,7 @@ def _nothing_to_unload(load: Callable[..., Any]) -> Callable[..., list[Any]]:
 def uninstall() -> None:
     """Undo `install`: the DSL and its environment are as before."""
     _patches.restore()
+    launches.forget()
     live.unsettle()
     for name, value in _environment.items():
         if value is None:
@@ -324,14 +326,39 @@ def in_host_memory(value: Any) -> bool:
 # -- times -----------------------------------------------------------------------------------------
 
 
+_told_of_one_call = False
+
+
+def _one_call(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> float:
+    """Call a function once and return the wall time in microseconds; what that means is said on stderr, once."""
+    global _told_of_one_call
+    cuda_api.warn_about_time()
+    if not _told_of_one_call:
+        _told_of_one_call = True
+        print("cutetut: a benchmark calls its function once here, without warm-up or repetition", file=sys.stderr)
+    started = time.perf_counter()
+    function(*args, **kwargs)
+    return (time.perf_counter() - started) * 1e6
+
+
 def _benchmark(function: Callable[..., Any], *_: Any, **options: Any) -> float:
-    """cutlass.testing.benchmark in the emulator: one call, its wall time in microseconds, and a word on stderr.
+    """cutlass.testing.benchmark in the emulator: one call, its wall time in microseconds.
 
     The times it gives say nothing about a GPU; `cutetut.bench` refuses to give any.
     """
     generator = options.get("workspace_generator")
     workspace: Any = generator() if generator is not None else options.get("kernel_arguments")
-    cuda_api.warn_about_time()
-    started = time.perf_counter()
-    function(*workspace.args, **workspace.kwargs)
-    return (time.perf_counter() - started) * 1e6
+    return _one_call(function, workspace.args, workspace.kwargs)
+
+
+_OPTIONS_OF_TUNING = ("warmup_iterations", "iterations", "use_cold_l2", "print_verbose", "current_stream")
+
+
+def _benchmark_one_configuration(function: Callable[..., Any], *args: Any, **kwargs: Any) -> float:
+    """What cutlass.testing.tune and autotune_jit call for each configuration: as `_benchmark`, infinity if it fails."""
+    rest = {name: value for name, value in kwargs.items() if name not in _OPTIONS_OF_TUNING}
+    try:
+        return _one_call(function, args, rest)
+    except Exception as error:
+        print(f"cutetut: a configuration of the kernel fails: {error}", file=sys.stderr)
+        return float("inf")

@@ -12,21 +12,23 @@ from .. import launch, ptx
 from ..errors import LaunchError
 from ..machine.memory import GlobalMemory
 from ..machine.residents import SM_COUNT, blocks_per_sm
-from . import cuda_api, graphs, live
+from . import cuda_api, fresh, graphs, live
 from .cuda_api import CudaCallError
 from .dlpack import Span
 
 Dim = tuple[int, int, int]
 
 # cudaLaunchAttributeID
-COOPERATIVE, CLUSTER, PROGRAMMATIC_EVENT, COMPLETION_EVENT = 2, 4, 7, 12
+COOPERATIVE, CLUSTER, PROGRAMMATIC, PROGRAMMATIC_EVENT, COMPLETION_EVENT = 2, 4, 6, 7, 12
 # These change when a kernel may start or what stays cached, never what it computes: ignore, access policy window,
-# synchronization policy, cluster scheduling preference, programmatic serialization, priority, memory
-# synchronisation domains, preferred cluster, shared memory carve-out.
-WITHOUT_EFFECT = {0, 1, 3, 5, 6, 8, 9, 10, 11, 14}
+# synchronization policy, cluster scheduling preference, priority, memory synchronisation domains, preferred
+# cluster, shared memory carve-out.
+WITHOUT_EFFECT = {0, 1, 3, 5, 8, 9, 10, 11, 14}
 ATTRIBUTE_BYTES = 72
 TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64  # CUtensorMap, as a parameter of a kernel
 TOO_LARGE = 720  # cudaErrorCooperativeLaunchTooLarge
+
+_written: dict[int, object] = {}  # by stream, what the last launch on it left for the next
 
 
 class CudaStatus(Exception):
@@ -62,11 +64,15 @@ class Kernel:
 
 @dataclass
 class Attributes:
-    """The launch attributes that matter here; `events` are recorded when the kernel has run."""
+    """The launch attributes that matter here; `events` are recorded when the kernel has run.
+
+    A programmatic launch does not wait for the end of the one before it on its stream.
+    """
 
     cluster: Dim = (1, 1, 1)
     cooperative: bool = False
     events: list[int] = field(default_factory=list)
+    programmatic: bool = False
 
 
 @dataclass
@@ -97,7 +103,11 @@ class Launch:
             cuda_api.record(event, self.stream)
 
     def run(self) -> None:
-        launch.launch(
+        """Run it to its end; the next launch on the stream learns what this one leaves for it."""
+        memory = reachable(possible_pointers(self.kernel.function, self.params), self.arguments)
+        fresh.watch(memory)
+        previous = _written.pop(self.stream, None)  # of a launch that fails, nothing is left
+        report = launch.launch(
             self.kernel.library.module,
             self.kernel.name,
             grid=self.grid,
@@ -105,10 +115,15 @@ class Launch:
             cluster=self.attributes.cluster,
             dynamic_smem=self.shared,
             params=self.params,
-            memory=reachable(possible_pointers(self.kernel.function, self.params), self.arguments),
+            memory=memory,
             cooperative=self.attributes.cooperative,
+            stream=self.stream,
+            programmatic=self.attributes.programmatic,
+            previous=previous,
             out=sys.stdout,
         )
+        if report.written is not None:
+            _written[self.stream] = report.written
 
     def _ctas(self) -> int:
         x, y, z = self.grid
@@ -117,6 +132,11 @@ class Launch:
     def _resident(self) -> int:
         x, y, z = self.block
         return SM_COUNT * blocks_per_sm(x * y * z, self.shared + self.kernel.static_shared())
+
+
+def forget() -> None:
+    """The streams are no more: a later one of the same number has no previous launch."""
+    _written.clear()
 
 
 def launch_attributes(raw: bytes) -> Attributes:
@@ -131,6 +151,8 @@ def launch_attributes(raw: bytes) -> Attributes:
             found.cluster = (first or 1, second or 1, third or 1)
         elif identifier == COOPERATIVE:
             found.cooperative = bool(first)
+        elif identifier == PROGRAMMATIC:
+            found.programmatic = bool(first)
         elif identifier in (PROGRAMMATIC_EVENT, COMPLETION_EVENT):
             found.events.append(first | second << 32)
         elif identifier not in WITHOUT_EFFECT:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from . import fresh
 from .dlpack import Span, label
 
 # Whether a tensor counts as device memory.  Without a GPU every tensor does, unless a script that was
@@ -50,11 +51,13 @@ def allocate(nbytes: int) -> int:
     buffer = (ctypes.c_uint8 * (nbytes + 256))()
     address = -(-ctypes.addressof(buffer) // 256) * 256
     _buffers[address] = buffer
+    fresh.remember(address, nbytes)
     return address
 
 
 def free(address: int) -> bool:
     """Release memory of `allocate`; False when there is none at this address."""
+    fresh.forget(address)
     return _buffers.pop(address, None) is not None
 
 

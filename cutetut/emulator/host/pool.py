@@ -6,6 +6,8 @@ too, and is told so.
 
 from __future__ import annotations
 
+import collections
+import itertools
 import warnings
 
 import torch
@@ -17,6 +19,7 @@ from .dlpack import label
 LIMIT = 1 << 28  # bytes of freed memory that are kept at least
 
 _kept: dict[int, tuple[torch.UntypedStorage, str]] = {}  # by the storage's identity, oldest first
+_recent: collections.deque[int] = collections.deque(maxlen=32)  # found before: usually asked for again
 _bytes = 0
 _sweep_at = LIMIT
 
@@ -36,20 +39,31 @@ def keep(tensor: torch.Tensor) -> None:
 
 def find(address: int) -> tuple[int, int, str] | None:
     """(start, bytes, label) of the device memory that holds an address, also of tensors that are no more."""
-    for storage, name in reversed(_kept.values()):
+    for key in itertools.chain(reversed(_recent), reversed(_kept)):
+        storage, name = _kept.get(key, (None, ""))
+        if storage is None:
+            continue
         start, nbytes = storage.data_ptr(), storage.nbytes()
         if start <= address < start + nbytes:
             if not _in_use(storage):
                 text = f"a kernel uses the memory of {name}, which has been freed: PyTorch may hand it out again"
                 warnings.warn_explicit(text, EmulatorWarning, "cutetut emulate", 0)
+            if key not in _recent:
+                _recent.append(key)
             return start, nbytes, name
     return None
+
+
+def holds(storage: int) -> bool:
+    """Whether this list is one of a storage's users; a storage is known by its identity."""
+    return storage in _kept
 
 
 def clear() -> None:
     """Forget all memory: the device is no more."""
     global _bytes, _sweep_at
     _kept.clear()
+    _recent.clear()
     _bytes, _sweep_at = 0, LIMIT
 
 

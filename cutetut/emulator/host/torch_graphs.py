@@ -68,7 +68,9 @@ class CUDAGraph:
         self._stream = 0
         self._pool = (0, 0)
 
-    def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
+    def capture_begin(
+        self, pool: Any = None, capture_error_mode: str = "global", check_input_liveness: bool = False
+    ) -> None:
         self._stream = current_stream().cuda_stream
         self._pool = pool.pool() if isinstance(pool, CUDAGraph) else pool or graph_pool_handle()
         graphs.begin(self._stream)
@@ -101,6 +103,12 @@ class CUDAGraph:
     def debug_dump(self, debug_path: str) -> None:
         raise CudaCallError("CUDAGraph.debug_dump is not emulated", hint="leave it out on this machine")
 
+    def raw_cuda_graph(self) -> int:
+        raise CudaCallError("CUDAGraph.raw_cuda_graph is not emulated", hint="leave it out on this machine")
+
+    def raw_cuda_graph_exec(self) -> int:
+        raise CudaCallError("CUDAGraph.raw_cuda_graph_exec is not emulated", hint="leave it out on this machine")
+
 
 def graph_pool_handle() -> tuple[int, int]:
     """torch.cuda.graph_pool_handle: memory is not pooled here, so any number will do."""
@@ -108,10 +116,19 @@ def graph_pool_handle() -> tuple[int, int]:
 
 
 class graph:
-    """torch.cuda.graph: capture what the block puts on a stream of its own."""
+    """torch.cuda.graph: capture what the block puts on a stream of its own.
+
+    Annotations name the nodes of a graph for a profiler, of which there is none.
+    """
 
     def __init__(
-        self, cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global"
+        self,
+        cuda_graph: CUDAGraph,
+        pool: Any = None,
+        stream: Any = None,
+        capture_error_mode: str = "global",
+        enable_annotations: bool = False,
+        check_input_liveness: bool = False,
     ) -> None:
         self.cuda_graph, self.pool = cuda_graph, pool
         self.stream = stream or Stream()

@@ -6,8 +6,6 @@ difference between streams.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -73,9 +71,14 @@ class ExternalStream(Stream):
 
 
 class Event:
-    """torch.cuda.Event: the moment it was recorded, by this machine's clock."""
+    """torch.cuda.Event: the moment it was recorded, by this machine's clock.
 
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+    `external` keeps an event out of a capture on a GPU; here a capture takes no time, so nothing depends on it.
+    """
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
+    ) -> None:
         self.timed = enable_timing
         self.cuda_event = cuda_api.new_handle()
 
@@ -102,22 +105,50 @@ _DEFAULT = ExternalStream(0)
 _stack: list[Stream] = [_DEFAULT]
 
 
-def current_stream(_device: Any = None) -> Stream:
+def current_stream(device: Any = None) -> Stream:
     """torch.cuda.current_stream."""
     return _stack[-1]
 
 
-@contextlib.contextmanager
-def _on_stream(stream: Stream | None) -> Iterator[None]:
-    if stream is None:
-        yield
-        return
-    with stream:
-        yield
+def default_stream(device: Any = None) -> Stream:
+    """torch.cuda.default_stream."""
+    return _DEFAULT
 
 
-def _set_stream(stream: Stream) -> None:
-    _stack[-1] = stream
+def get_stream_from_external(data_ptr: int, device: Any = None) -> Stream:
+    """torch.cuda.get_stream_from_external."""
+    return ExternalStream(data_ptr)
+
+
+class StreamContext:
+    """torch.cuda.StreamContext: the stream is current inside; None changes nothing."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self.stream.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        if self.stream is not None:
+            self.stream.__exit__(*error)
+
+
+def on_stream(stream: Stream | None) -> StreamContext:
+    """torch.cuda.stream."""
+    return StreamContext(stream)
+
+
+def set_stream(stream: Stream) -> None:
+    """torch.cuda.set_stream; None changes nothing."""
+    if stream is not None:
+        _stack[-1] = stream
+
+
+def synchronize(device: Any = None) -> None:
+    """torch.cuda.synchronize: nothing is outstanding."""
+    graphs.forbid("torch.cuda.synchronize")
 
 
 def install(patches: Patches) -> None:
@@ -126,11 +157,11 @@ def install(patches: Patches) -> None:
         "Stream": Stream,
         "ExternalStream": ExternalStream,
         "Event": Event,
-        "stream": _on_stream,
-        "StreamContext": _on_stream,
+        "stream": on_stream,
+        "StreamContext": StreamContext,
         "current_stream": current_stream,
-        "default_stream": lambda device=None: _DEFAULT,
-        "set_stream": _set_stream,
-        "synchronize": lambda device=None: graphs.forbid("torch.cuda.synchronize"),
+        "default_stream": default_stream,
+        "set_stream": set_stream,
+        "synchronize": synchronize,
     }.items():
         patches.set(torch.cuda, name, value)

@@ -37,6 +37,7 @@ class Access:
     acquires: bool = False
     releases: bool = False
     non_coherent: bool = False
+    ignores_old: bool = False  # atom.exch: what is there need not have been written
     values: Callable[[Selection], list[np.ndarray]] | None = None
 
     @property
@@ -60,7 +61,7 @@ class Access:
             scope = WEAK
         return cls(
             inst, nbytes, kind, scope, not {"acquire", "acq_rel"}.isdisjoint(parts),
-            not {"release", "acq_rel"}.isdisjoint(parts), "nc" in parts, values,
+            not {"release", "acq_rel"}.isdisjoint(parts), "nc" in parts, "exch" in parts, values,
         )  # fmt: skip
 
 

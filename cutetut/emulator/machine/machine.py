@@ -47,7 +47,11 @@ _State = TypeVar("_State", bound=UnitState)
 
 @dataclass(frozen=True)
 class Launch:
-    """What a kernel is launched with; dynamic_smem in bytes, params one bytes object per parameter."""
+    """What a kernel is launched with; dynamic_smem in bytes, params one bytes object per parameter.
+
+    A programmatic launch may begin before the previous one on its stream has ended (programmatic dependent launch);
+    `previous` is what that one left as `Machine.written`.
+    """
 
     grid: Dim
     block: Dim
@@ -55,6 +59,9 @@ class Launch:
     dynamic_smem: int = 0
     params: tuple[bytes, ...] = ()
     cooperative: bool = False
+    stream: int = 0
+    programmatic: bool = False
+    previous: object | None = None
 
 
 @dataclass
@@ -95,6 +102,7 @@ class Machine:
         self, module: Module, kernel: Function, launch: Launch, memory: GlobalMemory, out: TextIO | None = None
     ) -> None:
         self.module, self.kernel, self.launch, self.memory = module, kernel, launch, memory
+        self.written: object | None = None  # what the next launch on this stream must know of this one
         self.out = out or sys.stdout
         self.started = time.perf_counter_ns()
         self.counters = Counters()

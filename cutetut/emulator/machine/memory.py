@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import Misaligned, OutOfBounds
+from ..errors import Misaligned, OutOfBounds, Uninitialized
 from ..numbers.rounding import UINT
 from .access import Access, Checks
 from .threads import Selection
@@ -80,11 +80,13 @@ class GlobalMemory:
     """The tensors a launch may touch; everything else is out of bounds.
 
     `resolver(address)` is asked about an address in no known range and returns (start, bytes, label)
-    of the tensor that owns it, or None.
+    of the tensor that owns it, or None.  `fresh(addresses)` says which 8-byte words, given by multiples
+    of 8, nobody has written since their memory was allocated; None: all memory counts as written.
     """
 
     def __init__(self, resolver: Resolver | None = None) -> None:
         self.resolver = resolver
+        self.fresh: Callable[[np.ndarray], np.ndarray] | None = None
         self.allocations: list[Allocation] = []
         self.starts: list[int] = []
         self.recent: Allocation | None = None
@@ -137,6 +139,8 @@ class GlobalMemory:
             self._checked(address, sel, access)
         elif access.scope and self.checks is not None:
             self.checks.flag(address, threads_of(sel), access)
+        if self.fresh is not None and access.loads and not access.ignores_old:
+            self._refuse_unwritten(address, access.nbytes, sel)
         return address
 
     def _checked(self, address: np.ndarray, sel: Selection, access: Access) -> None:
@@ -208,6 +212,22 @@ class GlobalMemory:
                 side = f"{near.start - value} bytes before the start"
             what += f"; the nearest is {near.label}, {near.end - near.start} bytes: the access lies {side} of it"
         return OutOfBounds(what, threads=bad)
+
+    def _refuse_unwritten(self, host: np.ndarray, nbytes: int, sel: Selection) -> None:
+        assert self.fresh is not None
+        first = host & ~7
+        bad = self.fresh(first)
+        for further in range(8, nbytes, 8):
+            if bad.any():
+                bad &= self.fresh(first + further)
+        if bad.any():
+            found = self.find(int(host[bad][0]))
+            name = found.label if found is not None else "global memory"
+            raise Uninitialized(
+                f"load of {nbytes} bytes reads memory of {name} that nobody has written: torch.empty leaves it so",
+                threads=threads_of(sel)[bad],
+                hint="torch.zeros, or write it first",
+            )
 
     def written_labels(self) -> list[str]:
         """Tensors that a launch has stored to so far."""

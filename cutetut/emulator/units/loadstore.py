@@ -80,6 +80,7 @@ class Operands:
         self.where = where
         self.memory = self._memory(machine)
 
+
     def _memory(self, machine: Machine) -> Space:
         space = self.space
         if isinstance(self.where.base, Symbol):
