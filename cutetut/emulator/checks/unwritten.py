@@ -82,18 +82,23 @@ def _names(operands: Iterable[Operand]) -> frozenset[str]:
 
 def _passed_on(inst: Instruction, names: Names, loads: Loads | None) -> frozenset[str]:
     """The registers that are passed on; with `loads`, also what is stored to shared memory: it is marked there."""
-    if loads is not None and is_store_to_shared(inst):
-        return _names(inst.operands[1:2]) - _names(inst.operands[:1])
+    if loads is not None and (is_store_to_shared(inst) or inst.opcode.startswith("st.async")):
+        return _names(inst.operands[1:2]) - _names((*inst.operands[:1], *inst.operands[2:]))
     return names.passed_on
 
 
 def is_load_from_shared(inst: Instruction) -> bool:
     """Whether an instruction is an ordinary load that can only be from shared memory."""
-    return inst.parts[0] == "ld" and inst.parts[-1] != "b128" and any(p.startswith("shared") for p in inst.parts)
+    return inst.parts[0] == "ld" and _is_plain_and_shared(inst)
 
 
 def is_store_to_shared(inst: Instruction) -> bool:
-    return inst.parts[0] == "st" and inst.parts[-1] != "b128" and any(p.startswith("shared") for p in inst.parts)
+    """Whether an instruction is an ordinary store that can only be to shared memory (st.async is none: it is late)."""
+    return inst.parts[0] == "st" and inst.parts[1] != "async" and _is_plain_and_shared(inst)
+
+
+def _is_plain_and_shared(inst: Instruction) -> bool:
+    return inst.parts[-1] != "b128" and any(part.startswith("shared") for part in inst.parts)
 
 
 class Loads:

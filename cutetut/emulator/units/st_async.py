@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..checks.unwritten import forget_unwritten, stored_marks
 from ..errors import IllegalInstruction
 from ..machine.memory import HOST, index, threads_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
@@ -68,10 +69,10 @@ class _Remote:
         m, nbytes, first = self.machine, self.nbytes * len(at), int(threads[at[0]])
 
         def run() -> None:
-            apply(at)
             if claimed:
                 m.shared.mark_written_many(hosts[at], self.nbytes)
                 m.shared.races.sent(hosts[at] - m.shared.origin, self.nbytes, barrier, self.inst.index)
+            apply(at)
             m.unit(Mbarriers).complete_bytes(barrier, nbytes)
 
         writes = (scattered(hosts[at], self.nbytes),) if claimed else ()
@@ -103,16 +104,20 @@ def decode_store(inst: Instruction, machine: Machine) -> Step:
     if count * BYTES[inst.parts[-1]] > 16:
         raise unsupported(inst, "a store is at most 16 bytes")
     remote = _Remote(inst, machine, count)
-    unit = remote.unit
+    unit, marks = remote.unit, stored_marks(inst, machine.unwritten_marks)
 
     def step(sel: Selection) -> None:
         threads = threads_of(sel)
         hosts = machine.shared.claim_many(remote.to(threads), remote.nbytes, threads)
         values = [row[threads] for row in remote.values]
+        written = [None if mark is None else mark[threads] for mark in marks]
 
         def apply(at: np.ndarray) -> None:
-            for part, value in enumerate(values):
-                HOST[unit][index(hosts[at] + part * unit, unit)] = value[at]
+            for part, (value, mark) in enumerate(zip(values, written, strict=True)):
+                where = hosts[at] + part * unit
+                HOST[unit][index(where, unit)] = value[at]
+                if mark is not None:
+                    forget_unwritten(machine.shared, where, mark[at], unit)
 
         remote.issue(threads, hosts, True, apply)
 
