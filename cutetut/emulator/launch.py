@@ -9,7 +9,7 @@ from typing import TextIO
 
 import numpy as np
 
-from .errors import LaunchError
+from .errors import LaunchError, own_failures
 from .machine.machine import Counters, Dim, Launch, Machine
 from .machine.memory import GlobalMemory
 from .machine.scheduler import Scheduler
@@ -55,12 +55,13 @@ def launch(
     function = module.kernels.get(kernel)
     if function is None:
         raise LaunchError(f"the module has no kernel {kernel}")
-    machine = Machine(
-        module, function, Launch(grid, block, cluster, dynamic_smem, tuple(params), cooperative), memory, out
-    )
+    shape = Launch(grid, block, cluster, dynamic_smem, tuple(params), cooperative)
+    with own_failures("it prepared the launch"):
+        machine = Machine(module, function, shape, memory, out)
     try:
-        scheduler = Scheduler(machine, _budget(budget))
-        with np.errstate(all="ignore"):
+        with own_failures("it decoded the kernel"):
+            scheduler = Scheduler(machine, _budget(budget))
+        with np.errstate(all="ignore"), own_failures("it ran the kernel", scheduler.locate):
             for first in range(0, len(machine.order), machine.residents):
                 scheduler.run_wave(first)
     finally:

@@ -123,8 +123,10 @@ class Scheduler:
             for step in block.steps[first:] if first else block.steps:
                 step(sel)
                 done += 1
-        except EmulatorError as error:
+        except Exception as error:
             self.current = block.instructions[done]
+            if not isinstance(error, EmulatorError):
+                raise
             if isinstance(error, InFlight) and self.loads is not None and self.current.index in self.loads.errors:
                 raise self.loads.errors[self.current.index] from None  # the same load came even before its copy
             if not self._marks_loads_from_now_on(error):
@@ -153,7 +155,7 @@ class Scheduler:
             return False
         if inst is None or not is_load_from_shared(inst):
             return False
-        self.locate(error, slice(0, 0))
+        self.locate(error)
         self.loads = Loads(self.machine, error)
         self.program = decode(self.machine, self.loads)
         return True
@@ -241,7 +243,7 @@ class Scheduler:
             if pending.complete_oldest(waking=not self.idle_time_outs):
                 return
         except EmulatorError as error:
-            self.locate(error, slice(0, 0))
+            self.locate(error)
             raise
         if pending.events != self.events_at_time_out:
             self.idle_time_outs = 0
@@ -253,7 +255,7 @@ class Scheduler:
     def give_up(self) -> NoReturn:
         """Nothing can change any more: say who waits for what."""
         stuck = Report(self).error()
-        self.locate(stuck, slice(0, 0))
+        self.locate(stuck)
         raise stuck
 
     # -- warp-wide instructions ---------------------------------------------------------------
@@ -368,7 +370,7 @@ class Scheduler:
         """Add another program point to an error: what happened there, and the lines."""
         error.notes.append(f"  {what}:\n{self.place(inst, thread).describe()}")
 
-    def locate(self, error: EmulatorError, sel: Selection) -> None:
+    def locate(self, error: EmulatorError, sel: Selection = slice(0, 0)) -> None:
         """Say where an error happened: the current instruction and, of these threads, the first that is to blame."""
         if error.place is not None:
             return
