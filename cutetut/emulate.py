@@ -2,6 +2,8 @@
 
     python -m cutetut emulate script.py [args]
     python -m cutetut emulate notebook.ipynb
+    python -m cutetut emulate --warn script.py                           go on after errors that are often harmless
+    python -m cutetut emulate --waive race@kernel.py:12 script.py        accept one of them at one line
 
 The script sees a CUDA device: `.cuda()`, `device="cuda"`, torch.cuda's streams and events, and the CUDA
 driver's own functions.  Its kernels run in the emulator.  Everything else is as `python script.py args` does it.
@@ -16,9 +18,11 @@ import tempfile
 import traceback
 import types
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import backend, collector
+from .emulator.checks import tolerance
 from .emulator.errors import EmulatorError
 from .emulator.host import cuda_torch, driver, live, pool
 from .emulator.host.patches import Patches
@@ -26,9 +30,10 @@ from .emulator.host.patches import Patches
 _HERE = str(Path(__file__).parent)
 
 
-def run(script: str, args: list[str]) -> int:
+def run(script: str, args: list[str], warn: str = "", waive: Sequence[str] = ()) -> int:
     """Run a script or a notebook as `__main__` with its arguments; returns the exit status `python` would have.
 
+    warn and waive are CUTETUT_WARN and CUTETUT_WAIVE (emulator/checks/tolerance.py), added to what is set already.
     What the script raises is printed to stderr, an emulator error last and with the script's own frames only.
     The process is as before afterwards: sys.argv, sys.path, __main__, environment, folder, torch and CuTe DSL.
     """
@@ -39,8 +44,9 @@ def run(script: str, args: list[str]) -> int:
         )
         return 2
     try:
+        tolerated = _tolerated(warn, waive)
         backend.select("emulator")
-    except backend.BackendError as error:
+    except (EmulatorError, backend.BackendError) as error:
         print(f"cutetut emulate: {error}", file=sys.stderr)
         return 1
     patches, already = Patches(), driver.installed()
@@ -48,6 +54,7 @@ def run(script: str, args: list[str]) -> int:
     main, chosen = sys.modules["__main__"], backend.current()
     try:
         os.environ[backend.VARIABLE] = "emulator"
+        os.environ.update(tolerated)
         backend.adopt(backend.Backend("emulator", "cuda", "python -m cutetut emulate"))
         with collector.paused():
             backend.start_emulator()
@@ -66,6 +73,16 @@ def run(script: str, args: list[str]) -> int:
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(folder)
+
+
+def _tolerated(warn: str, waive: Sequence[str]) -> dict[str, str]:
+    """What is asked for here and in the environment together; raises LaunchError for what nothing can tolerate."""
+    kinds = ",".join(filter(None, (os.environ.get(tolerance.WARN), warn)))
+    if warn == "all":
+        kinds = warn
+    found = {tolerance.WARN: kinds, tolerance.WAIVE: ";".join(filter(None, (os.environ.get(tolerance.WAIVE), *waive)))}
+    tolerance.Tolerance.from_environment(found)
+    return found
 
 
 def _status(script: str) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from .machine.pending import Operation
+    from .ptx.syntax import Instruction
 
 
 class EmulatorError(Exception):
@@ -31,6 +32,7 @@ class EmulatorError(Exception):
         if hint is not None:
             self.hint = hint
         self.place: Place | None = None
+        self.inst: Instruction | None = None  # what the place describes
         self.operation: Operation | None = None  # the asynchronous operation in whose completion it happened
         self.notes: list[str] = []
 

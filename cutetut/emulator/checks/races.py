@@ -66,11 +66,11 @@ class Races:
         halves, chunk = self._halves(at, nbytes), at >> 4
         wrote = self.wrote[halves]
         if (late := self._unknown(wrote, warps)).any():
-            raise self._unordered(wrote, late, threads, at, inst, "load of", "stored to")
+            self._report(self._unordered(wrote, late, threads, at, inst, "load of", "stored to"), inst)
         if self.asynchronous:
             wrote = self.async_wrote[chunk][:, None]
             if (late := self._unknown(wrote, warps)).any():
-                raise self._not_waited(wrote, late, threads, at, inst, "load of")
+                self._report(self._not_waited(wrote, late, threads, at, inst, "load of"), inst)
         self.clean = False
         stamp = self._stamps(threads, warps, inst)
         self.chunk_read[chunk] = stamp
@@ -83,7 +83,7 @@ class Races:
         halves, chunk = self._halves(at, nbytes), at >> 4
         read = self.read[halves]
         if nbytes >= HALF and not strong and (late := self._unknown(read, warps)).any():
-            raise self._unordered(read, late, threads, at, inst, "store to", "loaded from")
+            self._report(self._unordered(read, late, threads, at, inst, "store to", "loaded from"), inst)
         if self.asynchronous:
             read = self.async_read[:, chunk].T
             if (late := self._unknown(read, warps)).any():
@@ -100,13 +100,15 @@ class Races:
         halves, chunk = self._halves(at, nbytes), at >> 4
         read = self.read[halves]
         if (late := self._unknown(read, warps)).any():
-            raise self._unordered(read, late, threads, at, inst, "cp.async to", "loaded from")
+            self._report(self._unordered(read, late, threads, at, inst, "cp.async to", "loaded from"), inst)
         if self.asynchronous:
             read = self.async_read[:, chunk].T
             if (late := self._unknown(read, warps)).any():
                 row, group = (int(i) for i in np.argwhere(late)[0])
                 here = slice(row, row + 1)
-                raise self._still_needed(int(read[row, group]), threads[here], at[here], inst, "a copy to")
+                self._report(
+                    self._still_needed(int(read[row, group]), threads[here], at[here], inst, "a copy to"), inst
+                )
         self.asynchronous, self.clean = True, False
         stamp = threads << _TIME | NEVER | _COPIED | inst << _INSTRUCTION
         self.wrote[halves] = stamp[:, None]
@@ -135,7 +137,9 @@ class Races:
             if (late := self._unknown(stamps, warp)).any():
                 group, chunk = (int(i) for i in np.argwhere(late)[0])
                 at = np.array([first + chunk << 4])
-                raise self._still_needed(int(stamps[group, chunk]), np.array([thread]), at, inst, "a copy to")
+                self._report(
+                    self._still_needed(int(stamps[group, chunk]), np.array([thread]), at, inst, "a copy to"), inst
+                )
 
     def arrived(self, first: int, count: int, member: int, phase: int, inst: int) -> None:
         """A copy has arrived: those who wait for this phase of its mbarrier may use it."""
@@ -158,7 +162,7 @@ class Races:
         late = known[wrote >> _MEMBER & _MEMBERS] < wrote & _TIMES
         if late.any():
             at = chunks[late][:1] << 4
-            raise self._not_waited(wrote[None, :], late[None, :], np.array([thread]), at, inst, verb)
+            self._report(self._not_waited(wrote[None, :], late[None, :], np.array([thread]), at, inst, verb), inst)
         self.readings += 1
         self._reads_of(thread)[chunks] = thread << _TIME | NEVER | self.readings | inst << _INSTRUCTION
 
@@ -203,7 +207,7 @@ class Races:
         )
         if fenced:
             error.hint = "a barrier between the writers' fence.proxy.async and the thread that issues the operation"
-        raise self._noting(error, int(wrote[at]), inst, "it was stored here")
+        self._report(self._noting(error, int(wrote[at]), inst, "it was stored here"), inst)
 
     # -- stamps -------------------------------------------------------------------------------
 
@@ -218,6 +222,11 @@ class Races:
         return self.clocks.happened[warps[:, None], stamps >> _MEMBER & _MEMBERS] < stamps & _TIMES
 
     # -- errors -------------------------------------------------------------------------------
+
+    def _report(self, error: EmulatorError, inst: int) -> None:
+        """Raise an error, unless the user lets races go on (tolerance.py)."""
+        if not self.machine.scheduler.tolerates("race", error, self.machine.kernel.body[inst]):
+            raise error
 
     def _stored_over(
         self, stamps: np.ndarray, late: np.ndarray, threads: np.ndarray, at: np.ndarray, inst: int
@@ -234,7 +243,8 @@ class Races:
         stamp, here = int(stamps[row, group]), slice(row, row + 1)
         error = self._still_needed(stamp, threads[here], at[here], inst, "a store to")
         if False in benign or not isinstance(error, MissingBarrier):
-            raise error
+            self._report(error, inst)
+            return
         reader = stamp >> _TIME & (1 << _LANE + _WHO) - 1
         what = (
             f"a store to shared memory at offset {self._offset(int(at[row]))}, which a WGMMA of warp "

@@ -153,14 +153,14 @@ class Unwritten:
         """The step with a check of its guard predicate in front, which every thread reads."""
         if inst.guard is None or inst.guard.name not in self.doubtful.get(inst.index, ()):
             return step
-        return _both(self._check({inst.guard.name: np.True_}), step)
+        return _both(self._check(inst, {inst.guard.name: np.True_}), step)
 
     def watch(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
         """The step with a check of its operands in front, or with marks that follow the values."""
         names, doubtful = self.names[inst.index], self.doubtful.get(inst.index, set())
         passed_on = _passed_on(inst, names, self.loads) & doubtful
         if used := sorted(names.read & doubtful - passed_on):
-            step = _both(self._check({name: self._needed(inst, name) for name in used}), step)
+            step = _both(self._check(inst, {name: self._needed(inst, name) for name in used}), step)
         if self.loads is not None and is_load_from_shared(inst):
             return self._marking_load(step, inst, self.loads)
         if passed_on and is_store_to_shared(inst):
@@ -235,16 +235,20 @@ class Unwritten:
             return lowest(8 * BYTES[inst.parts[-1]], dtype)
         return full(dtype)
 
-    def _check(self, needed: dict[str, Any]) -> Step:
+    def _check(self, inst: Instruction, needed: dict[str, Any]) -> Step:
         reads = [(name, self.marks[name], bits) for name, bits in needed.items()]
+        scheduler = self.machine.scheduler
 
         def check(sel: Selection) -> None:
             for name, mark, bits in reads:
                 if not (written := covers(mark[sel], bits)).all():
                     threads = threads_of(sel)[~written]
                     if self.loads is not None:
-                        raise self.loads.behind(int(threads[0]))
-                    raise Uninitialized(_unwritten_text(name, mark[threads[0]], bits), threads=threads)
+                        error = self.loads.behind(int(threads[0]))
+                    else:
+                        error = Uninitialized(_unwritten_text(name, mark[threads[0]], bits), threads=threads)
+                    if not scheduler.tolerates("uninitialized", error, inst):
+                        raise error
 
         return check
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..checks.deadlock import Report
 from ..checks.spinning import Spinning, waiting_loops
+from ..checks.tolerance import Tolerance
 from ..checks.unwritten import Loads, is_load_from_shared
 from ..errors import (
     BudgetExceeded,
@@ -68,6 +69,7 @@ class Scheduler:
         self.current: Instruction | None = None
         self.turn = 0
         self.warned: set[tuple[str, int]] = set()
+        self.tolerance = Tolerance.from_environment()
 
     # -- one wave -----------------------------------------------------------------------------
 
@@ -352,6 +354,17 @@ class Scheduler:
 
     # -- what went wrong ----------------------------------------------------------------------
 
+    def tolerates(self, kind: str, error: EmulatorError, inst: Instruction) -> bool:
+        """Whether the user wants the kernel to go on after this error; if so it has been reported (tolerance.py).
+
+        Ask it, with the finished error and the instruction that runs, where the error would be raised.
+        """
+        if kind == "uninitialized" and self.loads is None and is_load_from_shared(inst):
+            return False  # the first such load: from now on values are marked, and using one is the error
+        self.current = inst
+        self.locate(error)
+        return self.tolerance.of(kind, error, inst)
+
     def warn(
         self, what: str, inst: Instruction, thread: int, hint: str, other: tuple[Instruction, int, str] | None = None
     ) -> None:
@@ -382,7 +395,7 @@ class Scheduler:
             thread = int(candidates[0])
         if error.operation is not None:
             inst, thread = error.operation.inst, error.operation.thread
-        error.place = self.place(inst, thread)
+        error.place, error.inst = self.place(inst, thread), inst
         if error.threads is not None and len(error.threads) > 1:
             error.notes.append(f"  {len(error.threads)} threads at once do this; the first is named")
         written = self.machine.memory.written_labels()

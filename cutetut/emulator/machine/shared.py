@@ -216,7 +216,9 @@ class SharedMemory:
                 if not self.lenient or coming.any():
                     wrong = coming if coming.any() else bad
                     at = int(host[wrong][0]) + part * unit
-                    raise self._unusable(at, unit, threads_of(sel)[wrong], "load of")
+                    error = self._unusable(at, unit, threads_of(sel)[wrong], "load of")
+                    if not self._tolerated(error, self.executing):
+                        raise error
                 nothing = bad if nothing is None else nothing | bad
         if self.watched and not self.strong:
             threads = threads_of(sel)
@@ -244,6 +246,12 @@ class SharedMemory:
             error.hint = f"the wait for such a copy to complete before this use; or {Uninitialized.hint}"
         error.notes += self.machine.unit(Mbarriers).passed_at_once(int(threads[0]))
         return error
+
+    def _tolerated(self, error: Uninitialized | InFlight, inst: int | None) -> bool:
+        """Whether an instruction may use bytes that nothing has written."""
+        if inst is None or not isinstance(error, Uninitialized):
+            return False
+        return self.machine.scheduler.tolerates("uninitialized", error, self.machine.kernel.body[inst])
 
     def _copies_of_kernel(self) -> str:
         """Where the kernel issues asynchronous copies into shared memory."""
@@ -304,7 +312,9 @@ class SharedMemory:
         full = _ALL_WRITTEN[8]
         bad = (HOST[8][where] != full) | (HOST[8][where + 1] != full)
         if bad.any():
-            raise self._unusable(int(chunks[bad][0]), CHUNK, np.array([thread]), verb)
+            error = self._unusable(int(chunks[bad][0]), CHUNK, np.array([thread]), verb)
+            if not self._tolerated(error, inst):
+                raise error
         at = (chunks - self.origin) >> 4
         self.races.reading(at, thread, inst, verb, together)
         return at
