@@ -202,8 +202,8 @@ def test_a_full_disk_is_no_traceback(monkeypatch, capsys):
 def test_emulate_hands_the_script_its_own_arguments(monkeypatch):
     from cutetut import emulate
 
-    def run(script, args):
-        assert (script, args) == ("a.py", ["--mnk", "256,256,128", "-v"])
+    def run(script, args, warn, waive):
+        assert (script, args, warn, waive) == ("a.py", ["--mnk", "256,256,128", "-v"], "", [])
         return 5
 
     monkeypatch.setattr(emulate, "run", run)

@@ -15,7 +15,13 @@ from cutetut.__main__ import _with_kinds, parser
 from cutetut.emulate import run as emulate
 from cutetut.emulator.checks.tolerance import Tolerance, Waiver
 from cutetut.emulator.errors import (
-    DivergentBarrier, EmulatorError, EmulatorWarning, IllegalInstruction, LaunchError, MissingBarrier, OutOfBounds,
+    DivergentBarrier,
+    EmulatorError,
+    EmulatorWarning,
+    IllegalInstruction,
+    LaunchError,
+    MissingBarrier,
+    OutOfBounds,
     Uninitialized,
 )  # fmt: skip
 from tests.emulator.harness import kernel, run
@@ -23,7 +29,8 @@ from tests.emulator.harness import kernel, run
 pytestmark = pytest.mark.emulator
 
 ROOT = Path(__file__).resolve().parents[2]
-START = """.shared .align 16 .b32 buf[64]; mov.u32 %r1, %tid.x; ld.param.b64 %rd1, [p0]; mad.wide.u32 %rd2, %r1, 4, %rd1;
+START = """.shared .align 16 .b32 buf[64];
+mov.u32 %r1, %tid.x; ld.param.b64 %rd1, [p0]; mad.wide.u32 %rd2, %r1, 4, %rd1;
 mov.u32 %r10, buf; mad.lo.u32 %r10, %r1, 4, %r10; setp.lt.u32 %p1, %r1, 20;"""
 STORE = "st.global.b32 [%rd2], %r2;"
 I = np.arange(64)  # noqa: E741
