@@ -70,10 +70,17 @@ class Place:
             who += f", lane {self.lane} (thread {self.thread})"
         lines = [who]
         if self.source:
-            lines.append(f"  {self.source}" + (f":  {self.source_text.strip()}" if self.source_text else ""))
+            lines.append(source_lines(self.source, self.source_text))
         if self.ptx_line is not None:
             lines.append(ptx_line(self.ptx_line, self.ptx_text))
         return "\n".join(lines)
+
+
+def source_lines(source: str, text: str) -> str:
+    """Lines of an error that show a statement of Python behind its place, the later ones below the first."""
+    first, *more = text.strip().splitlines() or [""]
+    start = f"  {source}:  " if first else f"  {source}"
+    return "\n".join([start + first, *(" " * len(start) + line for line in more)])
 
 
 def ptx_line(number: int, text: str) -> str:

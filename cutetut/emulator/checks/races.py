@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import EmulatorError, MissingBarrier, MissingFence
 from ..units.named_barriers import Barriers
+from .lost_updates import lost_update_hint
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
@@ -274,6 +275,8 @@ class Races:
                 "cp.async.wait_group by the threads that copy, sync_threads, then the load",
                 "the copy was issued here",
             )
+        body = self.machine.kernel.body
+        hint = lost_update_hint(body[stamp >> _INSTRUCTION], body[inst]) or hint
         what = f"{verb} shared memory at offset {offset}, which warp {who} {why}"
         return self._noting(MissingBarrier(what, threads=threads[rows], hint=hint), stamp, inst, other)
 

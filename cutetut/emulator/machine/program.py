@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..checks.unwritten import Loads, Names, Unwritten, doubtful_reads
-from ..errors import EmulatorError, PtxSyntaxError, own_failures, ptx_line
+from ..errors import EmulatorError, PtxSyntaxError, own_failures, ptx_line, source_lines
 from ..measure.observe import Watcher, watch
 from ..ptx.source import describe, text
 from ..ptx.syntax import Instruction, Negated
@@ -164,7 +164,8 @@ def _nothing(sel: Selection) -> None:
 def _note_place(inst: Instruction, error: EmulatorError) -> None:
     """Say which instruction an error is about, while nothing runs yet."""
     if inst.loc is not None:
-        error.notes.append(f"  {describe(inst.loc.file, inst.loc.line)}:  {text(inst.loc.file, inst.loc.line).strip()}")
+        file, line = inst.loc.file, inst.loc.line
+        error.notes.append(source_lines(describe(file, line), text(file, line)))
     error.notes.append(ptx_line(inst.line, inst.text))
 
 

@@ -126,8 +126,9 @@ def decode_cp_async(inst: Instruction, machine: Machine) -> Step:
         if some.all() and int(count.min()) == nbytes:
             machine.memory.locate(origin, nbytes, threads, False)
         elif some.any():
-            for end in (origin, origin + count - 1):
-                machine.memory.locate(end[some], 1, threads[some], False)
+            for length in np.unique(count[some]).tolist():
+                these = count == length
+                machine.memory.locate(origin[these], length, threads[these], False)
         hosts = machine.shared.claim_many(get_to(threads), nbytes, threads)
         machine.shared.copying(hosts, nbytes, threads, inst.index)
         copies = Copies(machine, threads, hosts, origin, count, nbytes, inst.index)
