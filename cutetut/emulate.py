@@ -24,7 +24,7 @@ from pathlib import Path
 from . import backend, collector
 from .emulator.checks import tolerance
 from .emulator.errors import EmulatorError
-from .emulator.host import cuda_torch, driver, live, pool
+from .emulator.host import cuda_torch, driver, live, newer_gpus, pool
 from .emulator.host.patches import Patches
 
 _HERE = str(Path(__file__).parent)
@@ -134,8 +134,12 @@ def _report(error: BaseException) -> None:
         error.__traceback__ = _scripts_own(error.__traceback__, isinstance(error, EmulatorError))
     try:
         sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit:  # CuTe DSL's own hook ends the process, of which there is more to do here
+        pass
     except Exception:  # the script replaced it with something that fails
         traceback.print_exception(error)
+    if (arch := newer_gpus.needed(error)) is not None:
+        print(f"cutetut: this needs {arch} (Blackwell); the emulator runs sm_90a", file=sys.stderr)
 
 
 def _scripts_own(trace: types.TracebackType | None, without_dsl: bool) -> types.TracebackType | None:
