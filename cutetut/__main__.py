@@ -32,6 +32,14 @@ def parser() -> argparse.ArgumentParser:
     )
     emulate = commands.add_parser("emulate", help="run a CuTe DSL script or module written for a GPU without one")
     emulate.add_argument("-m", dest="module", action="store_true", help="run a module by its name, as python -m does")
+    emulate.add_argument(
+        "--warn", metavar="KINDS", default="",
+        help="go on with a warning where the kernel does what is undefined but often harmless: unwritten values, "
+        "shuffle masks, races; --warn=uninitialized,shuffle,race names some of them",
+    )  # fmt: skip
+    emulate.add_argument(
+        "--waive", metavar="KIND@FILE:LINE", action="append", default=[], help="accept one such error at one line"
+    )
     emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
     emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
     return top
@@ -39,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit status: 0 if all went well."""
-    options = parser().parse_args(argv)
+    options = parser().parse_args(_with_kinds(list(sys.argv[1:] if argv is None else argv)))
     # each subcommand imports what it needs, so that the doctor can look at a machine where little works
     if options.command == "doctor":
         from cutetut import doctor
@@ -51,8 +59,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         with collector.paused():
             from cutetut import emulate
 
-        return emulate.run(options.script, options.args, options.module)
+        return emulate.run(options.script, options.args, options.module, options.warn, options.waive)
     return _on_notebooks(options)
+
+
+def _with_kinds(argv: list[str]) -> list[str]:
+    """A bare --warn means all kinds: without this argparse would take the script for its value."""
+    for i, word in enumerate(argv):
+        if i and not word.startswith("-") and argv[i - 1] != "--waive":
+            break  # the script: what follows is its own
+        if word == "--warn":
+            argv[i] = "--warn=all"
+    return argv
 
 
 def _on_notebooks(options: argparse.Namespace) -> int:

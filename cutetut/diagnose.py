@@ -34,7 +34,7 @@ def diagnose(function: Callable[..., Any], *args: Any) -> None:
         import cutlass.cute as cute
         from cutlass.cute.runtime import from_dlpack
 
-        from cutetut.emulator.errors import EmulatorError
+        from cutetut.emulator.errors import EmulatorError, InternalError
         from cutetut.emulator.host import driver
 
         tensors = {i: _apart(arg, i) for i, arg in enumerate(args) if isinstance(arg, torch.Tensor)}
@@ -45,6 +45,8 @@ def diagnose(function: Callable[..., Any], *args: Any) -> None:
         compiled = cute.compile(function, *arguments)
         try:
             compiled(*driver.runtime_arguments(compiled, arguments))
+        except InternalError:
+            raise
         except EmulatorError as fault:
             print(f"{type(fault).__name__}: {fault}")
             return

@@ -3,6 +3,8 @@
     python -m cutetut emulate script.py [args]
     python -m cutetut emulate -m package.module [args]
     python -m cutetut emulate notebook.ipynb
+    python -m cutetut emulate --warn script.py                           go on after errors that are often harmless
+    python -m cutetut emulate --waive race@kernel.py:12 script.py        accept one of them at one line
 
 The script sees a CUDA device: `.cuda()`, `device="cuda"`, torch.cuda's streams and events, and the CUDA
 driver's own functions.  Its kernels run in the emulator.  Everything else is as `python script.py args` or
@@ -18,11 +20,13 @@ import tempfile
 import traceback
 import types
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import backend, collector
+from .emulator.checks import tolerance
 from .emulator.errors import EmulatorError
-from .emulator.host import cuda_torch, driver, fresh, live, pool
+from .emulator.host import cuda_torch, driver, fresh, live, newer_gpus, pool
 from .emulator.host.patches import Patches
 
 _HERE = str(Path(__file__).parent)
@@ -38,11 +42,14 @@ def own_cache() -> Path:
     return (Path(chosen) if os.path.isabs(chosen) else Path.home() / ".cache") / "cutetut" / "emulate"
 
 
-def run(script: str, args: list[str], module: bool = False) -> int:
+def run(
+    script: str, args: list[str], module: bool = False, warn: str = "", waive: Sequence[str] = ()
+) -> int:
     """Run a script, a notebook or, by its name, a module as `__main__` with its arguments.
 
     Returns the exit status `python` would have.
 
+    warn and waive are CUTETUT_WARN and CUTETUT_WAIVE (emulator/checks/tolerance.py), added to what is set already.
     What the script raises is printed to stderr, an emulator error last and with the script's own frames only.
     The process is as before afterwards: sys.argv, sys.path, __main__, environment, folder, torch and CuTe DSL.
     """
@@ -53,8 +60,9 @@ def run(script: str, args: list[str], module: bool = False) -> int:
         )
         return 2
     try:
+        tolerated = _tolerated(warn, waive)
         backend.select("emulator")
-    except backend.BackendError as error:
+    except (EmulatorError, backend.BackendError) as error:
         print(f"cutetut emulate: {error}", file=sys.stderr)
         return 1
     patches, already = Patches(), driver.installed()
@@ -62,6 +70,7 @@ def run(script: str, args: list[str], module: bool = False) -> int:
     main, chosen = sys.modules["__main__"], backend.current()
     try:
         os.environ[backend.VARIABLE] = "emulator"
+        os.environ.update(tolerated)
         backend.adopt(backend.Backend("emulator", "cuda", "python -m cutetut emulate"))
         with collector.paused():
             backend.start_emulator()
@@ -89,6 +98,16 @@ def _redirect_caches() -> None:
     for prefix, folder in CACHES.items():
         os.environ[f"{prefix}_CACHE_ENABLED"] = "0"
         os.environ[f"{prefix}_CACHE_DIR"] = str(own_cache() / folder)
+
+
+def _tolerated(warn: str, waive: Sequence[str]) -> dict[str, str]:
+    """What is asked for here and in the environment together; raises LaunchError for what nothing can tolerate."""
+    kinds = ",".join(filter(None, (os.environ.get(tolerance.WARN), warn)))
+    if warn == "all":
+        kinds = warn
+    found = {tolerance.WARN: kinds, tolerance.WAIVE: ";".join(filter(None, (os.environ.get(tolerance.WAIVE), *waive)))}
+    tolerance.Tolerance.from_environment(found)
+    return found
 
 
 def _status(script: str, module: bool) -> int:
@@ -145,8 +164,12 @@ def _report(error: BaseException) -> None:
         error.__traceback__ = _scripts_own(error.__traceback__, isinstance(error, EmulatorError))
     try:
         sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit:  # CuTe DSL's own hook ends the process, of which there is more to do here
+        pass
     except Exception:  # the script replaced it with something that fails
         traceback.print_exception(error)
+    if (arch := newer_gpus.needed(error)) is not None:
+        print(f"cutetut: this needs {arch} (Blackwell); the emulator runs sm_90a", file=sys.stderr)
 
 
 def _scripts_own(trace: types.TracebackType | None, without_dsl: bool) -> types.TracebackType | None:

@@ -204,7 +204,8 @@ def test_emulate_hands_the_script_its_own_arguments(monkeypatch):
 
     given = []
 
-    def run(script, args, module):
+    def run(script, args, module, warn, waive):
+        assert (warn, waive) == ("", [])
         given.append((script, args, module))
         return 5
 

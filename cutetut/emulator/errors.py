@@ -7,7 +7,9 @@ raises it with the threads concerned; the scheduler, which alone knows what was 
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from .machine.pending import Operation
+    from .ptx.syntax import Instruction
 
 
 class EmulatorError(Exception):
@@ -29,6 +32,7 @@ class EmulatorError(Exception):
         if hint is not None:
             self.hint = hint
         self.place: Place | None = None
+        self.inst: Instruction | None = None  # what the place describes
         self.operation: Operation | None = None  # the asynchronous operation in whose completion it happened
         self.notes: list[str] = []
 
@@ -66,10 +70,17 @@ class Place:
             who += f", lane {self.lane} (thread {self.thread})"
         lines = [who]
         if self.source:
-            lines.append(f"  {self.source}" + (f":  {self.source_text.strip()}" if self.source_text else ""))
+            lines.append(source_lines(self.source, self.source_text))
         if self.ptx_line is not None:
             lines.append(ptx_line(self.ptx_line, self.ptx_text))
         return "\n".join(lines)
+
+
+def source_lines(source: str, text: str) -> str:
+    """Lines of an error that show a statement of Python behind its place, the later ones below the first."""
+    first, *more = text.strip().splitlines() or [""]
+    start = f"  {source}:  " if first else f"  {source}"
+    return "\n".join([start + first, *(" " * len(start) + line for line in more)])
 
 
 def ptx_line(number: int, text: str) -> str:
@@ -162,6 +173,36 @@ class MissingBarrier(EmulatorError):
     """Threads use the same memory one after the other, and nothing makes the second wait for the first."""
 
     hint = "a barrier that both sides pass between the two uses"
+
+
+class InternalError(EmulatorError):
+    """The emulator itself failed, whatever the kernel does; the Python error it failed with is the cause."""
+
+    def __init__(self, doing: str, cause: Exception) -> None:
+        super().__init__(f"the emulator itself failed while {doing}: {type(cause).__name__}: {cause}")
+
+    def __str__(self) -> str:
+        return (
+            f"{super().__str__()}\nThis is a mistake in the emulator, not in the kernel. Please report it with this "
+            "whole message, the command, and the kernel's PTX file (CUTE_DSL_DUMP_DIR=FOLDER keeps it there)"
+        )
+
+
+@contextlib.contextmanager
+def own_failures(doing: str, locate: Callable[[InternalError], None] | None = None) -> Iterator[None]:
+    """Errors that are none of the kernel's become an InternalError.
+
+    What says nothing about the emulator passes: no memory left, a closed pipe, a warning that was made an error.
+    """
+    try:
+        yield
+    except (EmulatorError, MemoryError, OSError, Warning):
+        raise
+    except Exception as cause:
+        failure = InternalError(doing, cause)
+        if locate is not None:
+            locate(failure)
+        raise failure from cause
 
 
 class EmulatorWarning(UserWarning):

@@ -11,7 +11,7 @@ import numpy as np
 
 from .checks.ordering import Ordering
 from .checks.written import ANYWHERE, WHOLE, may_write
-from .errors import LaunchError
+from .errors import LaunchError, own_failures
 from .machine.machine import Counters, Dim, Launch, Machine
 from .machine.memory import GlobalMemory
 from .machine.scheduler import Scheduler
@@ -66,12 +66,14 @@ def launch(
     if function is None:
         raise LaunchError(f"the module has no kernel {kernel}")
     shape = Launch(grid, block, cluster, dynamic_smem, tuple(params), cooperative, stream, programmatic, previous)
-    machine = Machine(module, function, shape, memory, out)
-    machine.checks = memory.checks = machine.unit(Ordering)
-    _watch(machine)
+    with own_failures("it prepared the launch"):
+        machine = Machine(module, function, shape, memory, out)
+        machine.checks = memory.checks = machine.unit(Ordering)
+        _watch(machine)
     try:
-        scheduler = Scheduler(machine, _budget(budget))
-        with np.errstate(all="ignore"):
+        with own_failures("it decoded the kernel"):
+            scheduler = Scheduler(machine, _budget(budget))
+        with np.errstate(all="ignore"), own_failures("it ran the kernel", scheduler.locate):
             for first in range(0, len(machine.order), machine.residents):
                 scheduler.run_wave(first)
     finally:

@@ -244,6 +244,18 @@ def test_register_budgets() -> None:
     np.testing.assert_array_equal(out[0], np.repeat([40, 240], 128))
 
 
+@pytest.mark.parametrize("directives", [".minnctapersm 1", ".maxnreg 255"])
+def test_one_warpgroup_may_own_256_registers_per_thread(directives: str) -> None:
+    """Warps are given whole units of 256 registers, so the 255 that a thread can name are 256 (seen on an H200)."""
+    out = np.full((1, 128), 7, np.uint32)
+    lines = "setmaxnreg.inc.sync.aligned.u32 256; mov.u32 %r99, 256;"
+    text = kernel(f"{BEGIN}\n{lines}\n{RESULT}", header=HEADER).replace(
+        ") {\n", f")\n.reqntid 128, 1, 1\n{directives} {{\n", 1
+    )
+    run(text, out, block=(128, 1, 1))
+    np.testing.assert_array_equal(out[0], np.full(128, 256))
+
+
 @pytest.mark.parametrize(("name", "wide"), [("%clock", False), ("%clock64", True), ("%globaltimer", True)])
 def test_clocks_do_not_run_backwards(name: str, wide: bool) -> None:
     read = "mov.u64 %rd{}, {};" if wide else "mov.u32 %r{}, {};"

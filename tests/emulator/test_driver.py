@@ -33,17 +33,24 @@ pytestmark = pytest.mark.emulator
 STREAM = cuda.CUstream(0)
 
 
+@cute.jit
+def first_cta():
+    x, y, z = cute.arch.block_idx()
+    return x + y + z == 0
+
+
 @cute.kernel
 def scale(x: cute.Tensor, n: cutlass.Int32, a: cutlass.Float32):
     i, _, _ = cute.arch.thread_idx()
-    if i < n:
+    if i < n and first_cta():
         x[i] = x[i] * a
 
 
 @cute.kernel
 def add(x: cute.Tensor, y: cute.Tensor):
-    i, _, _ = cute.arch.thread_idx()
-    x[i] = x[i] + y[i]
+    i, j, _ = cute.arch.thread_idx()
+    if first_cta() and j == 0:
+        x[i] = x[i] + y[i]
 
 
 @cute.jit

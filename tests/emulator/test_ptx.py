@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import cutlass.cute as cute
+import numpy as np
 import pytest
 import torch
 from cutlass.cute.runtime import from_dlpack
@@ -15,7 +16,7 @@ from cutetut.compile import inspect
 from cutetut.emulator import ptx
 from cutetut.emulator.errors import PtxSyntaxError
 from tests.emulator import dsl_kernels
-from tests.emulator.harness import HEADER, kernel
+from tests.emulator.harness import HEADER, kernel, run
 
 pytestmark = pytest.mark.emulator
 
@@ -174,7 +175,7 @@ def test_forms_of_hopper_kernels() -> None:
     module = ptx.parse(HEADER + HOPPER_FORMS)
     k = module.kernels["k"]
     assert k.directives["maxntid"] == (384, 1, 1) and k.directives["reqnctapercluster"] == (2, 1, 1)
-    assert [(p.name, p.nbytes, p.align) for p in k.params] == [("map", 128, 64), ("out", 8, 16)]
+    assert [(p.name, p.nbytes, p.align) for p in k.params] == [("map", 128, 64), ("out", 8, 8)]
     assert k.param_offset("out") == 128
     assert module.variables["table"].init == bytes([1, 2, 255, 4, 5, 6, 7, 8])
     assert module.variables["pointers"].pointers == ((0, "table", 0), (8, "table", 4))
@@ -203,6 +204,40 @@ def test_forms_of_hopper_kernels() -> None:
     assert k.branch_targets == {"table_of_labels": ("$L__BB0_2", "$L_end")}
     (call,) = (i for name, i in body if name == "call")
     assert call.operands[1] == ptx.Symbol("vprintf")
+
+
+@pytest.mark.parametrize(
+    ("declaration", "nbytes", "align"),
+    [  # the forms of sections 5.1.6.2 and 5.1.6.3; an alignment behind .ptr is that of what the pointer points to
+        (".param .u64 .ptr x", 8, 8),
+        (".param .u64 .ptr .global .align 4 x", 8, 8),
+        (".param .u64 .ptr .global x", 8, 8),
+        (".param .u64 .ptr.const.align 1 x", 8, 8),
+        (".param .u64 .ptr.align 16 x", 8, 8),
+        (".param .u32 .ptr .shared .align 128 x", 4, 4),
+        (".param .align 16 .b8 x[24]", 24, 16),
+        (".param .align 8 .u32 x", 4, 8),
+        (".param .b16 x", 2, 2),
+    ],
+)
+def test_alignment_of_a_parameter(declaration: str, nbytes: int, align: int) -> None:
+    text = f"{HEADER}.visible .entry k(.param .u32 n, {declaration}, .param .b8 last) {{ ret; }}"
+    k = ptx.parse(text).kernels["k"]
+    _, x, _ = k.params
+    assert (x.name, x.nbytes, x.align) == ("x", nbytes, align)
+    start = max(4, align)
+    assert (k.param_offset("x"), k.param_offset("last")) == (start, start + nbytes)
+
+
+def test_a_pointer_to_words_behind_one_word() -> None:
+    """The bytes of (n, pointer) lie where the host's compiler puts those of struct {unsigned n; unsigned *p;}."""
+    out = np.zeros(32, np.uint32)
+    text = f"""{HEADER}.visible .entry k(.param .u32 n, .param .u64 .ptr .global .align 4 p) {{
+.reg .b32 %r<4>; .reg .b64 %rd<4>;
+ld.param.b32 %r1, [n]; ld.param.b64 %rd1, [p]; mov.u32 %r2, %tid.x; mad.wide.u32 %rd2, %r2, 4, %rd1;
+st.global.b32 [%rd2], %r1; ret; }}"""
+    run(text, np.uint32(77).tobytes(), out)
+    np.testing.assert_array_equal(out, np.full(32, 77))
 
 
 def test_numbers() -> None:

@@ -10,7 +10,7 @@ import torch
 from cutlass.cute.runtime import from_dlpack
 
 from cutetut.emulator.errors import Uninitialized
-from tests.emulator.harness import kernel, run
+from tests.emulator.harness import kernel, run, wait
 
 START = "mov.u32 %r1, %tid.x; ld.param.b64 %rd1, [p0]; mad.wide.u32 %rd2, %r1, 4, %rd1; setp.lt.u32 %p1, %r1, 20;"
 STORE = "st.global.b32 [%rd2], %r2;"
@@ -185,6 +185,38 @@ def test_marks_of_shared_memory_do_not_survive_into_the_next_wave() -> None:
     run(kernel(body), out, grid=(2000, 1, 1), block=(64, 1, 1))
     cta = np.arange(2000)[:, None]
     np.testing.assert_array_equal(out, np.where(cta % 2 == 0, cta, 0) + 0 * I)
+
+
+# two CTAs; %r1 is the rank, and only threads 0 to 19 of each load a value into %r3; each sends its value to the other
+SEND = f"""{START} .shared .align 16 .b32 buf[64]; .shared .align 16 .b32 there[64]; .shared .align 8 .b64 bar;
+mov.u32 %r20, %cluster_ctarank; xor.b32 %r21, %r20, 1; mov.u32 %r22, bar;
+mad.wide.u32 %rd2, %r20, 256, %rd2; mov.u32 %r10, buf; mad.lo.u32 %r10, %r1, 4, %r10;
+mov.u32 %r11, there; mad.lo.u32 %r11, %r1, 4, %r11; setp.eq.u32 %p5, %r1, 0;
+@%p5 mbarrier.init.shared.b64 [%r22], 1; @%p5 fence.mbarrier_init.release.cluster;
+@%p5 mbarrier.arrive.expect_tx.shared.b64 %rd9, [%r22], 256;
+@%p1 st.shared.b32 [%r10], %r1; bar.sync 0; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+ld.shared.b32 %r3, [%r10]; mapa.shared::cluster.u32 %r23, %r11, %r21; mapa.shared::cluster.u32 %r24, %r22, %r21;
+st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r23], %r3, [%r24]; {wait("%r22")}
+ld.shared.b32 %r2, [%r11]; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"""
+
+
+def exchanged(store: str) -> np.ndarray:
+    out = np.zeros((2, 64), np.uint32)
+    run(kernel(f"{SEND}\n{store}"), out, grid=(2, 1, 1), cluster=(2, 1, 1), block=(64, 1, 1))
+    return out
+
+
+def test_unwritten_values_may_be_sent_to_another_cta() -> None:
+    """A row beyond the matrix goes through st.async, as in reductions over clusters; nobody stores its sum."""
+    np.testing.assert_array_equal(exchanged("@%p1 " + STORE), np.broadcast_to(np.where(LOW, I, 0), (2, 64)))
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("policy", ["late", "early"])
+def test_use_of_an_unwritten_value_from_another_cta(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTETUT_ASYNC", policy)
+    with pytest.raises(Uninitialized, match=r"load of shared memory that nothing has written: offset \d+"):
+        exchanged(STORE)
 
 
 @cute.kernel

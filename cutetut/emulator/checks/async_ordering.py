@@ -86,7 +86,7 @@ class AsyncOrdering(UnitState):
             stamp = Stamp.of(int(wrote[at]))
             place = order.reports.place(shadow, address(at))
             if stamp.agent < order.clocks.warps:
-                raise order.reports.copied_over(stamp, thread, place, inst, "a copy to")
+                order.reports.tell(order.reports.copied_over(stamp, thread, place, inst, "a copy to"), inst)
         shadow.wrote[where] = stamps.IN_FLIGHT
         shadow.version += 1
 
@@ -118,7 +118,8 @@ class AsyncOrdering(UnitState):
                 at = int(np.flatnonzero(late)[0])
                 place = order.reports.place(shadow, address(at))  # type: ignore[operator]
                 stamp = Stamp.of(int(stamps_found[at]))
-                raise order.reports.still_needed(stamp, np.array([thread]), place, inst, "a copy to")
+                error = order.reports.still_needed(stamp, np.array([thread]), place, inst, "a copy to")
+                order.reports.tell(error, inst)
         self._no_async_reader(shadow, where, thread, inst)
 
     def _no_async_reader(self, shadow: Shadow, where: slice | np.ndarray, thread: int, inst: int) -> None:
@@ -138,9 +139,10 @@ class AsyncOrdering(UnitState):
                     what = "a copy overwrites shared memory that is still being read by"
                     raise order.reports.under_way(what, op, np.array([thread]))
                 place = order.reports.place(shadow, host)
-                raise order.reports.still_needed(
+                error = order.reports.still_needed(
                     Stamp.of(int(found[at])), np.array([thread]), place, inst, "a copy to"
                 )
+                order.reports.tell(error, inst)
 
     def _late_for(self, found: np.ndarray, thread: int) -> np.ndarray:
         """Which stamps one thread does not know of; of what its own warp did it knows."""
@@ -227,7 +229,7 @@ class AsyncOrdering(UnitState):
         if int(found.min()) < 0:
             row, column = (int(i) for i in np.argwhere(found < 0)[0])
             host = shadow.start + int(chunks[row]) * CHUNK + (column << shadow.shift)
-            self._unusable_source(host, int(found[row, column]), thread, verb)
+            self._unusable_source(host, int(found[row, column]), thread, verb, inst)
         first = thread // together * together
         warps = slice(first >> 5, max(first + together, first + 32) >> 5)
         late = self._late_for_proxy(found, warps, ASYNC_SHARED)
@@ -237,17 +239,18 @@ class AsyncOrdering(UnitState):
         stamp = Stamp.of(int(found[row, column]))
         place = order.reports.place(shadow, shadow.start + int(chunks[row]) * CHUNK + (column << shadow.shift))
         if stamp.agent < order.clocks.warps:
-            raise order.reports.not_fenced(stamp, thread, place, verb, inst, False)
-        raise order.reports.async_not_waited(stamp, thread, place, verb, inst)
+            order.reports.tell(order.reports.not_fenced(stamp, thread, place, verb, inst, False), inst)
+            return
+        order.reports.tell(order.reports.async_not_waited(stamp, thread, place, verb, inst), inst)
 
-    def _unusable_source(self, host: int, state_: int, thread: int, verb: str) -> None:
+    def _unusable_source(self, host: int, state_: int, thread: int, verb: str, inst: int) -> None:
         reports, one = self.order.reports, np.array([thread])
         op = self.machine.pending.writing(host)
         if state_ == stamps.IN_FLIGHT and op is not None:
             offset = self.machine.shared.where(host)[1]
             what = f"{verb} shared memory at offset {offset}, which is still being written by"
             raise reports.under_way(what, op, one)
-        raise reports.unwritten(host, one, verb)
+        reports.tell(reports.unwritten(host, one, verb), inst)
 
     def _late_for_proxy(self, found: np.ndarray, warps: slice, view: int) -> np.ndarray | None:
         """Which stamps are not in view of the async proxy as these warps know it; None: all are."""
@@ -278,8 +281,9 @@ class AsyncOrdering(UnitState):
         stamp = Stamp.of(int(found[at]))
         place = self.order.reports.place(shadow, shadow.start + (int(where[at]) << shadow.shift))
         if stamp.agent < self.order.clocks.warps:
-            raise self.order.reports.not_fenced(stamp, thread, place, verb, inst, True)
-        raise self.order.reports.async_not_waited(stamp, thread, place, verb, inst)
+            self.order.reports.tell(self.order.reports.not_fenced(stamp, thread, place, verb, inst, True), inst)
+            return
+        self.order.reports.tell(self.order.reports.async_not_waited(stamp, thread, place, verb, inst), inst)
 
     def writes_global(
         self, hosts: np.ndarray, nbytes: int, thread: int, inst: int, agent: int, time: int, reduces: bool
@@ -297,7 +301,8 @@ class AsyncOrdering(UnitState):
         if late.any():
             at = int(np.flatnonzero(late)[0])
             place = order.reports.place(shadow, shadow.start + (int(where[at]) << shadow.shift))
-            raise order.reports.copied_over(Stamp.of(int(found[at])), thread, place, inst, "a bulk store to")
+            error = order.reports.copied_over(Stamp.of(int(found[at])), thread, place, inst, "a bulk store to")
+            order.reports.tell(error, inst)
         shadow.wrote[where] = stamps.of_agent(agent, time, inst)
         self._note_write(shadow, agent, time)
 

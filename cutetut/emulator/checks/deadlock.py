@@ -192,7 +192,8 @@ class Report:
     def _waiter(self, barrier: Mbarrier, waiter: Waiter) -> str:
         source = self.scheduler.place(waiter.inst, None)
         line = f"  {self._who(waiter.threads)} wait for phase {int(waiter.phase[0])} of the {barrier.describe()}"
-        return f"{line}\n    waiting here: {self.short(waiter.inst)}  {source.source_text.strip()}".rstrip()
+        statement = " ".join(part.strip() for part in source.source_text.splitlines())
+        return f"{line}\n    waiting here: {self.short(waiter.inst)}  {statement}".rstrip()
 
     def _provides(self, barrier: Mbarrier) -> list[str]:
         """What a phase has got so far, and where the rest could come from."""

@@ -53,6 +53,7 @@ class Holes(UnitState):
             self.order.holes = np.zeros(self.machine.shared.span, np.bool_)
         self.order.mark_holes(host, nbytes, True)
 
-    def unwritten_load(self, host: int, threads: np.ndarray) -> Uninitialized:
-        """The error of threads that load bytes nothing has written, the first of them at this address."""
-        return self.order.reports.unwritten(host, threads, "load of")
+    def unwritten_load(self, host: int, nbytes: int, threads: np.ndarray) -> Uninitialized:
+        """The error of threads that load bytes nothing has written, the first of them in the value at this address."""
+        written = self.is_written(np.arange(host, host + nbytes), 1)
+        return self.order.reports.unwritten(host + int(np.argmin(written)), threads, "load of")

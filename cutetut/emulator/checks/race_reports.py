@@ -11,6 +11,7 @@ from ..machine.memory import HOST, index
 from ..machine.pending import Operation
 from . import stamps
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Clocks
+from .lost_updates import lost_update_hint
 from .shadow import Shadow
 from .stamps import Stamp
 
@@ -57,7 +58,16 @@ class Reports:
         if lenient:
             return ~bad
         first = int(host[bad][0]) + int(np.flatnonzero(rows[bad][0] == stamps.UNWRITTEN)[0]) * shadow.granule
-        raise self.unwritten(first, threads[bad], "load of")
+        self._tell("uninitialized", self.unwritten(first, threads[bad], "load of"), access.inst)
+        return ~bad
+
+    def tell(self, error: EmulatorError, inst: int) -> None:
+        """Raise what is wrong with the order of accesses, unless the user lets races go on (tolerance.py)."""
+        self._tell("uninitialized" if isinstance(error, Uninitialized) else "race", error, inst)
+
+    def _tell(self, kind: str, error: EmulatorError, inst: int) -> None:
+        if not self.machine.scheduler.tolerates(kind, error, self.machine.kernel.body[inst]):
+            raise error
 
     def unwritten(self, host: int, threads: np.ndarray, verb: str) -> Uninitialized:
         """The error of threads that use shared memory which nothing has written."""
@@ -113,8 +123,10 @@ class Reports:
         place = self._place(shadow, at)
         kind = self.kinds.get(stamp.agent, "warp")
         if kind == "warp":
-            raise self._unordered(access, place, stamp, threads[rows], "has " + self._did(stamp))
-        raise self._not_waited(access.kind.value, place, stamp, kind, threads[rows], access.inst)
+            error = self._unordered(access, place, stamp, threads[rows], "has " + self._did(stamp))
+        else:
+            error = self._not_waited(access.kind.value, place, stamp, kind, threads[rows], access.inst)
+        self.tell(error, access.inst)
 
     def after_read(
         self, shadow: Shadow, found: np.ndarray, late: np.ndarray, host: np.ndarray, threads: np.ndarray,
@@ -122,7 +134,8 @@ class Reports:
     ) -> None:  # fmt: skip
         """Threads write what others may still be reading."""
         stamp, rows, at = _first(shadow, found, late, host, threads)
-        raise self._unordered(access, self._place(shadow, at), stamp, threads[rows], "has loaded from")
+        error = self._unordered(access, self._place(shadow, at), stamp, threads[rows], "has loaded from")
+        self.tell(error, access.inst)
 
     def after_async_read(
         self, shadow: Shadow, found: np.ndarray, late: np.ndarray, host: np.ndarray, threads: np.ndarray,
@@ -140,7 +153,8 @@ class Reports:
         error = self.still_needed(stamp, threads[rows], self._place(shadow, at), access.inst, "a store to")
         waited = self.clocks.seen[GENERIC, self.owners[stamp.agent] >> 5, stamp.agent] >= stamp.time
         if self.kinds.get(stamp.agent) != "wgmma" or not waited:
-            raise error
+            self.tell(error, access.inst)
+            return
         scheduler, body = self.machine.scheduler, self.machine.kernel.body
         what = (
             f"a store to {self._place(shadow, at)}, which a WGMMA of warp {self._owner(stamp)} has read before, but "
@@ -171,7 +185,9 @@ class Reports:
     def _unordered(self, access: Access, place: str, stamp: Stamp, threads: np.ndarray, done: str) -> EmulatorError:
         own = stamp.agent == int(threads[0]) >> 5 and stamp.time >= self.clocks.base
         who = f"lane {stamp.lane} of the same warp" if own else self._reader(stamp, int(threads[0]))
+        body = self.machine.kernel.body
         hint = LANES if own else BOTH_PASS if "shared" in place else FLAG
+        hint = lost_update_hint(body[stamp.inst], body[access.inst]) or hint
         what = f"{access.kind.value} {place}, which {who} {done}, and nothing orders the two"
         error = MissingBarrier(what, threads=threads, hint=hint)
         return self._noting(error, stamp, access.inst, "the other access was here")
@@ -216,7 +232,7 @@ class Reports:
         scheduler = self.machine.scheduler
         inst = self.machine.kernel.body[access.inst]
         scheduler.note(error, inst, int(threads[other]), "another thread that stores there")
-        raise error
+        self.tell(error, access.inst)
 
     def writes_the_same(self, host: np.ndarray, threads: np.ndarray, late: np.ndarray, access: Access) -> bool:
         """Whether a store leaves memory as it is wherever it is not in order: then the order makes no difference."""

@@ -17,7 +17,7 @@ import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,14 +25,12 @@ from ..errors import Uninitialized
 from ..machine.memory import threads_of
 from ..machine.opcodes import Opcode, Selection, Step
 from ..ptx.syntax import BYTES, Address, Group, Instruction, Negated, Operand, Pair, Register, Vector
-from ..units.warp import shuffle_sources
 from .holes import Holes
+from .written_bits import Known, Marks, covers, full, known_bits, lowest
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
     from ..machine.program import Block
-
-Marks = dict[str, np.ndarray]
 
 
 def registers_in(operands: Iterable[Operand]) -> Iterable[Register]:
@@ -84,18 +82,23 @@ def _names(operands: Iterable[Operand]) -> frozenset[str]:
 
 def _passed_on(inst: Instruction, names: Names, loads: Loads | None) -> frozenset[str]:
     """The registers that are passed on; with `loads`, also what is stored to shared memory: it is marked there."""
-    if loads is not None and _is_store_to_shared(inst):
-        return _names(inst.operands[1:2]) - _names(inst.operands[:1])
+    if loads is not None and (is_store_to_shared(inst) or inst.opcode.startswith("st.async")):
+        return _names(inst.operands[1:2]) - _names((*inst.operands[:1], *inst.operands[2:]))
     return names.passed_on
 
 
 def is_load_from_shared(inst: Instruction) -> bool:
     """Whether an instruction is an ordinary load that can only be from shared memory."""
-    return inst.parts[0] == "ld" and inst.parts[-1] != "b128" and any(p.startswith("shared") for p in inst.parts)
+    return inst.parts[0] == "ld" and _is_plain_and_shared(inst)
 
 
-def _is_store_to_shared(inst: Instruction) -> bool:
-    return inst.parts[0] == "st" and inst.parts[-1] != "b128" and any(p.startswith("shared") for p in inst.parts)
+def is_store_to_shared(inst: Instruction) -> bool:
+    """Whether an instruction is an ordinary store that can only be to shared memory (st.async is none: it is late)."""
+    return inst.parts[0] == "st" and inst.parts[1] != "async" and _is_plain_and_shared(inst)
+
+
+def _is_plain_and_shared(inst: Instruction) -> bool:
+    return inst.parts[-1] != "b128" and any(part.startswith("shared") for part in inst.parts)
 
 
 class Loads:
@@ -121,7 +124,7 @@ class Loads:
 
 
 class Unwritten:
-    """What may be unwritten where, and the run-time marks (True: written) of those registers.
+    """What may be unwritten where, and the run-time marks of those registers (written_bits.py).
 
     `loads` is None as long as nothing has loaded unwritten shared memory.
     """
@@ -139,44 +142,56 @@ class Unwritten:
             ):
                 marked.update(names[inst.index].written)
         before = machine.unwritten_marks if loads is not None else {}
-        self.marks: Marks = {
-            name: before.get(name, np.full(machine.T, loads is not None)) for name in sorted(marked)
-        }  # what had no mark so far has been written wherever it is read
+        self.marks: Marks = {name: before.get(name, self._fresh(name)) for name in sorted(marked)}
+
+    def _fresh(self, name: str) -> np.ndarray:
+        """Marks that begin now: nothing is written, or all that had none so far, wherever it is read."""
+        row = self.machine.registers[name]
+        return np.zeros_like(row) if self.loads is None else np.full_like(row, full(row.dtype))
 
     def check_guard(self, step: Step, inst: Instruction) -> Step:
         """The step with a check of its guard predicate in front, which every thread reads."""
         if inst.guard is None or inst.guard.name not in self.doubtful.get(inst.index, ()):
             return step
-        return _both(self._check([inst.guard.name]), step)
+        return _both(self._check(inst, {inst.guard.name: np.True_}), step)
 
     def watch(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
         """The step with a check of its operands in front, or with marks that follow the values."""
-        names = self.names[inst.index]
-        doubtful = self.doubtful.get(inst.index)
-        if doubtful is None and self.loads is None and not any(name in self.marks for name in names.written):
-            return step
-        reads = names.read & doubtful if doubtful else frozenset()
-        passed_on = _passed_on(inst, names, self.loads)
-        flags = names.written[1:] if entry.mnemonic == "shfl.sync" else ()  # d|p: whether the lane is in range is known
-        writes = [self.marks[name] for name in names.written if name in self.marks and name not in flags]
-        always = [self.marks[name] for name in flags if name in self.marks]
-        if used := sorted(reads - passed_on):
-            step = _both(self._check(used), step)
+        names, doubtful = self.names[inst.index], self.doubtful.get(inst.index, set())
+        passed_on = _passed_on(inst, names, self.loads) & doubtful
+        if used := sorted(names.read & doubtful - passed_on):
+            step = _both(self._check(inst, {name: self._needed(inst, name) for name in used}), step)
         if self.loads is not None and is_load_from_shared(inst):
             return self._marking_load(step, inst, self.loads)
-        if self.loads is not None and _is_store_to_shared(inst) and reads & passed_on:
+        if passed_on and is_store_to_shared(inst):
             return self._marking_store(step, inst)
-        if not writes and not always:
+        if not any(name in self.marks for name in names.written):
             return step
-        known = self._known(inst, sorted(reads & passed_on)) if reads & passed_on else None
+        if passed_on:
+            return self._following(step, names, known_bits(inst, self.machine, self.marks))
+        return self._writing(step, names)
+
+    def _writing(self, step: Step, names: Names) -> Step:
+        """An instruction whose results are written wholly."""
+        marks = [self.marks[name] for name in names.written if name in self.marks]
 
         def run(sel: Selection) -> None:
-            written = True if known is None else known(sel)  # before the step: it may overwrite its operands
             step(sel)
-            for mark in writes:
-                mark[sel] = written
-            for mark in always:
-                mark[sel] = True
+            for mark in marks:
+                mark[sel] = full(mark.dtype)
+
+        return run
+
+    def _following(self, step: Step, names: Names, known: Known) -> Step:
+        """An instruction whose results are written as far as its operands are."""
+        marks = [self.marks.get(name) for name in names.written]
+
+        def run(sel: Selection) -> None:
+            written = known(sel)  # before the step: it may overwrite its operands
+            step(sel)
+            for mark, bits in zip(marks, written, strict=True):
+                if mark is not None:
+                    mark[sel] = bits
 
         return run
 
@@ -190,82 +205,86 @@ class Unwritten:
             host = holes.leniently(step, sel)
             for i, mark in enumerate(marks):
                 written = holes.is_written(host + i * unit, unit)
+                complete = bool(written.all())
                 if mark is not None:
-                    mark[sel] = written
-                if not written.all():
+                    mark[sel] = full(mark.dtype) if complete else _loaded(holes, host + i * unit, unit, mark.dtype)
+                if not complete:
                     at, threads = int(host[~written][0]) + i * unit, threads_of(sel)[~written]
-                    loads.note(inst, threads, functools.partial(holes.unwritten_load, at, threads))
+                    loads.note(inst, threads, functools.partial(holes.unwritten_load, at, unit, threads))
 
         return run
 
     def _marking_store(self, step: Step, inst: Instruction) -> Step:
         """A store to shared memory of values that may be unwritten: so are the bytes then."""
         holes, unit = self.machine.unit(Holes), BYTES[inst.parts[-1]]
-        parts = inst.operands[1].items if isinstance(inst.operands[1], Vector) else inst.operands[1:2]
-        marks = [self._operand_mark(part) for part in parts]
+        marks = stored_marks(inst, self.marks)
 
         def run(sel: Selection) -> None:
             host = holes.leniently(step, sel)
             for i, mark in enumerate(marks):
-                holes.forget(host[~mark[sel]] + i * unit, unit)
+                if mark is not None:
+                    forget_unwritten(holes, host + i * unit, mark[sel], unit)
 
         return run
 
-    def _check(self, names: list[str]) -> Step:
-        reads = [(name, self.marks[name]) for name in names]
+    def _needed(self, inst: Instruction, name: str) -> Any:
+        """The bits of a register that an instruction other than arithmetic uses: of a value stored, its type's."""
+        dtype = self.machine.registers[name].dtype
+        addresses = _names(inst.operands[:1])
+        if inst.parts[0] == "st" and inst.parts[-1] in BYTES and name not in addresses:
+            return lowest(8 * BYTES[inst.parts[-1]], dtype)
+        return full(dtype)
+
+    def _check(self, inst: Instruction, needed: dict[str, Any]) -> Step:
+        reads = [(name, self.marks[name], bits) for name, bits in needed.items()]
+        scheduler = self.machine.scheduler
 
         def check(sel: Selection) -> None:
-            for name, mark in reads:
-                if not (written := mark[sel]).all():
+            for name, mark, bits in reads:
+                if not (written := covers(mark[sel], bits)).all():
+                    threads = threads_of(sel)[~written]
                     if self.loads is not None:
-                        raise self.loads.behind(int(threads_of(sel)[~written][0]))
-                    raise Uninitialized(
-                        f"register {name} is used, and nothing has written the value in it",
-                        threads=threads_of(sel)[~written],
-                    )
+                        error = self.loads.behind(int(threads[0]))
+                    else:
+                        error = Uninitialized(_unwritten_text(name, mark[threads[0]], bits), threads=threads)
+                    if not scheduler.tolerates("uninitialized", error, inst):
+                        raise error
 
         return check
 
-    def _known(self, inst: Instruction, reads: list[str]) -> Callable[[Selection], np.ndarray]:
-        """Whether the result of arithmetic is known, from whether its operands are."""
-        if inst.parts[0] == "selp":
-            return self._known_selection(inst)
-        if inst.parts[0] == "shfl":
-            return self._known_elsewhere(inst)
-        if inst.opcode in ("and.pred", "or.pred"):
-            return self._known_logic(inst, inst.parts[0] == "or")
-        if inst.parts[0] == "mov" and isinstance(inst.operands[1], Vector):
-            return self._known_packing(inst.operands[1])
-        marks = [self.marks[name] for name in reads]
-        return lambda sel: np.logical_and.reduce([mark[sel] for mark in marks])
 
-    def _known_packing(self, parts: Vector) -> Callable[[Selection], np.ndarray]:
-        """mov d, {a, b}: compilers pad with registers nobody wrote and then use the other part only."""
-        marks = [self._operand_mark(part) for part in parts.items]
-        return lambda sel: np.logical_or.reduce([mark[sel] for mark in marks])
+def _unwritten_text(name: str, mark: Any, needed: Any) -> str:
+    """What is missing of a register: all of it, or some of its bytes."""
+    missing = 0 if np.ndim(mark) else int(needed) & ~int(mark)
+    if not np.any(mark) or not missing:
+        return f"register {name} is used, and nothing has written the value in it"
+    numbers = [i for i in range(8) if missing >> 8 * i & 0xFF]
+    which = f"byte {numbers[0]}" if len(numbers) == 1 else f"bytes {', '.join(map(str, numbers))}"
+    return f"register {name} is used, and nothing has written {which} of it (byte 0 is the lowest)"
 
-    def _operand_mark(self, operand: Operand) -> np.ndarray:
-        """The mark of a plain operand; constants and proven registers are always written."""
-        names = [r.name for r in registers_in([operand])]
-        mark = self.marks.get(names[0]) if names else None
-        return np.broadcast_to(True, self.machine.T) if mark is None else mark
 
-    def _known_elsewhere(self, inst: Instruction) -> Callable[[Selection], np.ndarray]:
-        """shfl d|p, a, ...: what counts is the lane that is read."""
-        mark, sources = self._operand_mark(inst.operands[1]), shuffle_sources(inst, self.machine)
-        return lambda sel: mark[sources(sel)[0]]
+def _loaded(holes: Holes, host: np.ndarray, nbytes: int, dtype: np.dtype) -> np.ndarray:
+    """The marks of values that are loaded from partly unwritten shared memory; bits above them are an extension."""
+    written = [holes.is_written(host + i, 1) for i in range(nbytes)]
+    columns = [written[min(i, nbytes - 1)] for i in range(dtype.itemsize)]
+    found: np.ndarray = (np.stack(columns, axis=1) * np.uint8(0xFF)).view(dtype).reshape(-1)
+    return found
 
-    def _known_selection(self, inst: Instruction) -> Callable[[Selection], np.ndarray]:
-        """selp d, a, b, p: only the operand that is selected counts."""
-        a, b, p = (self._operand_mark(operand) for operand in inst.operands[1:])
-        chosen = self.machine.predicate(inst.operands[3])
-        return lambda sel: p[sel] & np.where(chosen(sel), a[sel], b[sel])
 
-    def _known_logic(self, inst: Instruction, dominant: bool) -> Callable[[Selection], np.ndarray]:
-        """One false operand decides `and`, one true operand decides `or`."""
-        a, b = (self._operand_mark(operand) for operand in inst.operands[1:])
-        x, y = (self.machine.predicate(operand) for operand in inst.operands[1:])
-        return lambda sel: (a[sel] & b[sel]) | (a[sel] & (x(sel) == dominant)) | (b[sel] & (y(sel) == dominant))
+def stored_marks(inst: Instruction, marks: Marks) -> list[np.ndarray | None]:
+    """The marks of each value that a store writes to memory."""
+    value = inst.operands[1]
+    items = value.items if isinstance(value, Vector) else (value,)
+    return [marks.get(item.name) if isinstance(item, Register) else None for item in items]
+
+
+def forget_unwritten(holes: Holes, host: np.ndarray, marks: np.ndarray, nbytes: int) -> None:
+    """Values have been stored to these addresses: the bytes that were not written before are not written now."""
+    if covers(marks, lowest(8 * nbytes, marks.dtype)).all():
+        return
+    written = np.ascontiguousarray(marks).view(np.uint8).reshape(len(marks), -1)
+    for i in range(nbytes):
+        holes.forget(host[written[:, i] != 0xFF] + i, 1)
 
 
 def _both(first: Step, second: Step) -> Step:

@@ -52,16 +52,18 @@ def _targets(inst: Instruction) -> Iterable[Operand]:
     """The operands that say where an instruction writes global memory."""
     base, rest = inst.parts[0], inst.parts[1:]
     if base in ("st", "atom", "red") and not any(p.startswith(_SPACES_OF_OWN) for p in rest):
-        yield inst.operands[1 if base == "atom" else 0]
+        yield from inst.operands[1:2] if base == "atom" else inst.operands[:1]
     elif inst.opcode.startswith(("cp.async.bulk", "cp.reduce.async.bulk")) and "bulk_group" in rest:
-        yield inst.operands[0]
+        yield from inst.operands[:1]
     elif inst.opcode.startswith("tensormap.") and not any(p.startswith("shared") for p in rest[1:2]):
-        yield inst.operands[0]
+        yield from inst.operands[:1]
 
 
 def _loads_pointer(inst: Instruction, params: set[str]) -> bool:
     """Whether an instruction takes 64 bits, which may be an address, from somewhere in memory."""
     if inst.parts[0] not in ("ld", "ldu", "atom") or inst.parts[-1] not in ("b64", "u64", "s64", "b128"):
+        return False
+    if len(inst.operands) < 2:  # its decoder will refuse it
         return False
     where = inst.operands[1]
     base = where.base if isinstance(where, Address) else None
@@ -80,7 +82,7 @@ def _sources(inst: Instruction, params: set[str]) -> tuple[list[str], Origins]:
 
 
 def _of_param(inst: Instruction, params: set[str]) -> bool:
-    where = inst.operands[1]
+    where = inst.operands[1] if len(inst.operands) > 1 else None
     return isinstance(where, Address) and isinstance(where.base, Symbol) and where.base.name in params
 
 

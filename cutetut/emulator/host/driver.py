@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from ..errors import EmulatorError
+from ..errors import EmulatorError, InternalError
 from . import cuda_api, dlpack, launches, live, torch_streams
 from .cuda_api import CudaCallError
 from .host_calls import HostCalls, flight
@@ -257,7 +257,8 @@ def _guard(original: Callable[..., Any], arguments: Callable[..., dict[str, Any]
 def _clean(error: BaseException) -> BaseException:
     """An error that shows its reader where the launch was, not how the emulator got there."""
     if isinstance(error, EmulatorError) and not os.environ.get("CUTETUT_TRACEBACK"):
-        error.__context__ = error.__cause__ = None
+        if not isinstance(error, InternalError):  # whose cause is for those who mend it
+            error.__context__ = error.__cause__ = None
         return error.with_traceback(None)
     return error
 

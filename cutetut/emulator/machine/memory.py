@@ -48,6 +48,7 @@ class _AddressSpace:
 
 
 HOST: dict[int, np.ndarray] = {n: np.asarray(_AddressSpace(t)) for n, t in UINT.items()}
+WRAP = 1 << 31  # what a signed 32-bit number cannot hold any more
 SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4, 32: 5}
 
 
@@ -211,7 +212,20 @@ class GlobalMemory:
             elif value < near.start:
                 side = f"{near.start - value} bytes before the start"
             what += f"; the nearest is {near.label}, {near.end - near.start} bytes: the access lies {side} of it"
-        return OutOfBounds(what, threads=bad)
+        return OutOfBounds(what, threads=bad, hint=self._wrapped(value))
+
+    def _wrapped(self, value: int) -> str | None:
+        """What to look at if an address is right but for 32 bits that an index or an offset has overflowed."""
+        wide = [sign * 2 * WRAP * size for size in (1, 2, 4, 8, 16) for sign in (1, -1)]  # an index, by its element
+        for near in self.allocations:
+            small = near.end - near.start < WRAP // 8  # around a large one too many addresses lie that far away
+            for distance in [WRAP, -WRAP, *wide] if small else wide:
+                if near.start <= value + distance < near.end:
+                    return (
+                        f"a 32-bit overflow: {abs(distance)} bytes {'after' if distance > 0 else 'before'} this "
+                        f"address lies {near.label}; an index or offset beyond 2**31 has to be computed in Int64"
+                    )
+        return None
 
     def _refuse_unwritten(self, host: np.ndarray, nbytes: int, sel: Selection) -> None:
         assert self.fresh is not None

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import EmulatorError, LaunchError
+from ..errors import EmulatorError, LaunchError, own_failures
 
 if TYPE_CHECKING:
     from ..ptx.syntax import Instruction
@@ -76,7 +76,8 @@ class Pending:
         self.events += 1
         self.operations.remove(operation)
         try:
-            operation.run()
+            with own_failures(f"it completed {operation.what}"):
+                operation.run()
         except EmulatorError as error:
             error.operation = error.operation or operation  # it happens here, not where the scheduler is
             raise

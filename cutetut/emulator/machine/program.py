@@ -6,14 +6,16 @@ own, because early lanes must be able to wait in front of it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..checks.unwritten import Loads, Names, Unwritten, doubtful_reads
-from ..errors import EmulatorError, PtxSyntaxError, ptx_line
+from ..errors import EmulatorError, PtxSyntaxError, own_failures, ptx_line, source_lines
 from ..measure.observe import Watcher, watch
+from ..ptx.source import describe, text
 from ..ptx.syntax import Instruction, Negated
 from ..units.wgmma import Wgmma
 from .machine import Machine
@@ -125,39 +127,56 @@ def _decode_block(
 ) -> None:
     """Fill in the steps: exactly one per instruction, so that an error can name the one it happened in."""
     for inst in block.instructions:
-        entry = entries[inst.index]
-        step = _decode(inst, entry, machine)
-        if watcher is not None:
-            step = watcher.executed(step, inst, entry)
-        guard = _guard(inst, machine)
-        if entry.joins is not None:
-            block.joins = _members(inst, entry, machine, guard)
-            block.joins_warpgroup = entry.joins == "warpgroup"
-        if entry.ends_block:
-            block.control, block.control_guard = step, guard
-            step = _nothing  # only the checks and marks of the operands
-        watched = unwritten.watch(step, inst, entry)
-        if not inst.opcode.startswith("wgmma"):
-            watched = _watch_wgmma(watched, inst, unwritten.names[inst.index], machine)
-        if watched is not _nothing or not entry.ends_block:
-            watched = _guarded(watched, guard)
-        watched = unwritten.check_guard(watched, inst)
-        if watcher is not None:
-            watched = watcher.issued(watched, inst, entry)
-        if watched is not _nothing or not entry.ends_block:
-            block.steps.append(watched)
+        with own_failures("it decoded an instruction", functools.partial(_note_place, inst)):
+            _decode_into(block, inst, machine, entries[inst.index], unwritten, watcher)
+
+
+def _decode_into(
+    block: Block, inst: Instruction, machine: Machine, entry: Opcode, unwritten: Unwritten, watcher: Watcher | None
+) -> None:
+    """Append the step of one instruction; a control instruction's own comes last in its block."""
+    step = _decode(inst, entry, machine)
+    if watcher is not None:
+        step = watcher.executed(step, inst, entry)
+    guard = _guard(inst, machine)
+    if entry.joins is not None:
+        block.joins = _members(inst, entry, machine, guard)
+        block.joins_warpgroup = entry.joins == "warpgroup"
+    if entry.ends_block:
+        block.control, block.control_guard = step, guard
+        step = _nothing  # only the checks and marks of the operands
+    watched = unwritten.watch(step, inst, entry)
+    if not inst.opcode.startswith("wgmma"):
+        watched = _watch_wgmma(watched, inst, unwritten.names[inst.index], machine)
+    if watched is not _nothing or not entry.ends_block:
+        watched = _guarded(watched, guard)
+    watched = unwritten.check_guard(watched, inst)
+    if watcher is not None:
+        watched = watcher.issued(watched, inst, entry)
+    if watched is not _nothing or not entry.ends_block:
+        block.steps.append(watched)
 
 
 def _nothing(sel: Selection) -> None:
     """The step of an instruction whose work is done elsewhere."""
 
 
+def _note_place(inst: Instruction, error: EmulatorError) -> None:
+    """Say which instruction an error is about, while nothing runs yet."""
+    if inst.loc is not None:
+        file, line = inst.loc.file, inst.loc.line
+        error.notes.append(source_lines(describe(file, line), text(file, line)))
+    error.notes.append(ptx_line(inst.line, inst.text))
+
+
 def _decode(inst: Instruction, entry: Opcode, machine: Machine) -> Step:
     """Decode one instruction; any error names its PTX line."""
     try:
         return entry.decode(inst, machine)
-    except IndexError as error:
-        raise PtxSyntaxError(f"PTX line {inst.line}: {inst.text!r} has too few operands") from error
+    except (IndexError, ValueError) as error:
+        if "tuple index out of range" in str(error) or "values to unpack" in str(error):
+            raise PtxSyntaxError(f"PTX line {inst.line}: {inst.text!r} has the wrong number of operands") from error
+        raise
     except EmulatorError as error:
         if error.place is None and not error.notes:
             error.notes.append(ptx_line(inst.line, inst.text))

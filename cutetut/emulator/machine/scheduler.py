@@ -15,6 +15,7 @@ import numpy as np
 
 from ..checks.deadlock import Report
 from ..checks.spinning import Spinning, waiting_loops
+from ..checks.tolerance import Tolerance
 from ..checks.unwritten import Loads, is_load_from_shared
 from ..errors import (
     BudgetExceeded,
@@ -68,6 +69,7 @@ class Scheduler:
         self.current: Instruction | None = None
         self.turn = 0
         self.warned: set[tuple[str, int]] = set()
+        self.tolerance = Tolerance.from_environment()
 
     # -- one wave -----------------------------------------------------------------------------
 
@@ -123,8 +125,10 @@ class Scheduler:
             for step in block.steps[first:] if first else block.steps:
                 step(sel)
                 done += 1
-        except EmulatorError as error:
+        except Exception as error:
             self.current = block.instructions[done]
+            if not isinstance(error, EmulatorError):
+                raise
             if isinstance(error, InFlight) and self.loads is not None and self.current.index in self.loads.errors:
                 raise self.loads.errors[self.current.index] from None  # the same load came even before its copy
             if not self._marks_loads_from_now_on(error):
@@ -153,7 +157,7 @@ class Scheduler:
             return False
         if inst is None or not is_load_from_shared(inst):
             return False
-        self.locate(error, slice(0, 0))
+        self.locate(error)
         self.loads = Loads(self.machine, error)
         self.program = decode(self.machine, self.loads)
         return True
@@ -241,7 +245,7 @@ class Scheduler:
             if pending.complete_oldest(waking=not self.idle_time_outs):
                 return
         except EmulatorError as error:
-            self.locate(error, slice(0, 0))
+            self.locate(error)
             raise
         if pending.events != self.events_at_time_out:
             self.idle_time_outs = 0
@@ -253,7 +257,7 @@ class Scheduler:
     def give_up(self) -> NoReturn:
         """Nothing can change any more: say who waits for what."""
         stuck = Report(self).error()
-        self.locate(stuck, slice(0, 0))
+        self.locate(stuck)
         raise stuck
 
     # -- warp-wide instructions ---------------------------------------------------------------
@@ -350,6 +354,17 @@ class Scheduler:
 
     # -- what went wrong ----------------------------------------------------------------------
 
+    def tolerates(self, kind: str, error: EmulatorError, inst: Instruction) -> bool:
+        """Whether the user wants the kernel to go on after this error; if so it has been reported (tolerance.py).
+
+        Ask it, with the finished error and the instruction that runs, where the error would be raised.
+        """
+        if kind == "uninitialized" and self.loads is None and is_load_from_shared(inst):
+            return False  # the first such load: from now on values are marked, and using one is the error
+        self.current = inst
+        self.locate(error)
+        return self.tolerance.of(kind, error, inst)
+
     def warn(
         self, what: str, inst: Instruction, thread: int, hint: str, other: tuple[Instruction, int, str] | None = None
     ) -> None:
@@ -368,7 +383,7 @@ class Scheduler:
         """Add another program point to an error: what happened there, and the lines."""
         error.notes.append(f"  {what}:\n{self.place(inst, thread).describe()}")
 
-    def locate(self, error: EmulatorError, sel: Selection) -> None:
+    def locate(self, error: EmulatorError, sel: Selection = slice(0, 0)) -> None:
         """Say where an error happened: the current instruction and, of these threads, the first that is to blame."""
         if error.place is not None:
             return
@@ -380,7 +395,7 @@ class Scheduler:
             thread = int(candidates[0])
         if error.operation is not None:
             inst, thread = error.operation.inst, error.operation.thread
-        error.place = self.place(inst, thread)
+        error.place, error.inst = self.place(inst, thread), inst
         if error.threads is not None and len(error.threads) > 1:
             error.notes.append(f"  {len(error.threads)} threads at once do this; the first is named")
         written = self.machine.memory.written_labels()

@@ -21,8 +21,8 @@ _REG_RANGE = re.compile(r"^(.*)<(\d+)>$")
 _VARIABLE = re.compile(
     r"(?P<linkage>(?:\.(?:visible|extern|weak|common)\s+)*)\.(?P<space>global|const|shared|local|param)\s+"
     r"(?P<attrs>(?:\.(?:align\s+\d+|attribute\s*\([^)]*\)|ptr|space|noalias)\s*)*)"
-    r"\.(?P<type>\w+)\s*(?:\.ptr\b[^%$\w]*(?:\.\w+\s+(?:\d+\s+)?)*)?(?P<name>[$%\w]+)\s*(?P<dims>(?:\[\s*\d*\s*\])*)"
-    r"\s*(?:=\s*(?P<init>.*))?$",
+    r"\.(?P<type>\w+)\s*(?:\.ptr\b(?:\s*\.(?:const|global|local|shared)\b)?(?:\s*\.align\s+\d+)?\s*)?"
+    r"(?P<name>[$%\w]+)\s*(?P<dims>(?:\[\s*\d*\s*\])*)\s*(?:=\s*(?P<init>.*))?$",
     re.S,
 )
 
@@ -112,7 +112,7 @@ class Parser:
         match = _VARIABLE.match(text)
         if match is None or match["type"] not in BYTES:
             raise self.error(f"not a declaration: {text[:80]!r}")
-        align = re.search(r"\.align\s+(\d+)", text)
+        align = re.search(r"\.align\s+(\d+)", match["attrs"])  # behind .ptr stands what the pointer points to
         element = BYTES[match["type"]]
         count, extern = 1, ".extern" in match["linkage"]
         for dim in re.findall(r"\[\s*(\d*)\s*\]", match["dims"]):

@@ -6,8 +6,12 @@ import linecache
 import os
 import re
 import sys
+import textwrap
+import tokenize
 
 from .syntax import Function
+
+LINES = 6  # that a message shows of one statement
 
 
 def describe(file: str, line: int) -> str:
@@ -17,8 +21,25 @@ def describe(file: str, line: int) -> str:
 
 
 def text(file: str, line: int) -> str:
-    """The line itself, empty where the source cannot be found."""
-    return linecache.getline(file, line)
+    """The statement that begins in a line, a few lines of it at most; empty where the source cannot be found."""
+    lines = linecache.getlines(file)[line - 1 :] if line > 0 else []
+    count = _statement_lines(lines)
+    shown = lines[: min(count, LINES)]
+    return textwrap.dedent("".join(shown)).rstrip() + (" ..." if count > LINES else "")
+
+
+def _statement_lines(lines: list[str]) -> int:
+    """How many lines the statement has that begins in the first: a call may go on until its brackets close."""
+    depth = 0
+    try:
+        for token in tokenize.generate_tokens(iter(lines).__next__):
+            if token.type == tokenize.OP:
+                depth += (token.string in "([{") - (token.string in ")]}")
+            if depth < 0 or token.type == tokenize.NEWLINE:  # less than 0: the first line is inside a call already
+                return token.start[0]
+    except (tokenize.TokenError, SyntaxError):
+        pass
+    return min(len(lines), 1)
 
 
 def kernel_name(kernel: Function) -> str:

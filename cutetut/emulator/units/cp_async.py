@@ -146,8 +146,9 @@ def decode_cp_async(inst: Instruction, machine: Machine) -> Step:
         if some.all() and int(count.min()) == nbytes:
             machine.memory.locate(origin, threads, access)
         elif some.any():
-            for end in (origin, origin + count - 1):
-                machine.memory.reach(end[some], 1, threads[some], False)
+            for length in np.unique(count[some]).tolist():
+                these = count == length
+                machine.memory.reach(origin[these], length, threads[these], False)
         hosts = machine.shared.reach(get_to(threads), nbytes, threads, True)
         machine.unit(AsyncOrdering).claim_many(hosts, threads, to_shared)
         copies = Copies(machine, threads, hosts, origin, count, nbytes, inst.index)

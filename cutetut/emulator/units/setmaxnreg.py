@@ -22,23 +22,24 @@ if TYPE_CHECKING:
     from ..ptx.syntax import Instruction
 
 REGISTER_FILE = 65536  # 32-bit registers of one SM
-MOST = 255  # a thread's registers
+UNIT = 8  # registers of a thread that a warp is given at a time: 256 for its 32 threads
+MOST = 256  # a thread's registers; it can name 255 of them, and its warp still owns the last
 
 
 def launch_registers(machine: Machine) -> int | None:
     """Registers per thread at launch, None without a bound: ptxas then ignores setmaxnreg.
 
     With .maxnreg it is that; with .minnctapersm what so many CTAs leave each thread, at most the
-    largest count the kernel asks for (both seen with ptxas 13.1).
+    largest count the kernel asks for (both seen with ptxas 13.1).  Warps own whole units of it.
     """
     directives = machine.kernel.directives
     if bound := directives.get("maxnreg"):
-        return int(bound[0])
+        return min(-(-int(bound[0]) // UNIT) * UNIT, MOST)
     if not (ctas := directives.get("minnctapersm")):
         return None
     asked = [int(i.operands[0].value) for i in machine.kernel.body  # type: ignore[union-attr]
              if i.opcode.startswith("setmaxnreg")]  # fmt: skip
-    share = REGISTER_FILE // (int(ctas[0]) * 32 * machine.warps_per_cta) // 8 * 8
+    share = REGISTER_FILE // (int(ctas[0]) * 32 * machine.warps_per_cta) // UNIT * UNIT
     return min(share, MOST, max(asked, default=MOST))
 
 
@@ -139,7 +140,7 @@ def decode_setmaxnreg(inst: Instruction, machine: Machine) -> Step:
     if not isinstance(inst.operands[0], Immediate):
         raise unsupported(inst, "the count must be a constant")
     count = int(inst.operands[0].value)
-    if not 24 <= count <= 256 or count % 8:
-        raise IllegalInstruction(f"setmaxnreg {count}: the count must be a multiple of 8 from 24 to 256")
+    if not 24 <= count <= MOST or count % UNIT:
+        raise IllegalInstruction(f"setmaxnreg {count}: the count must be a multiple of {UNIT} from 24 to {MOST}")
     following = machine.block_after(inst)
     return lambda sel: machine.unit(RegisterPool).set(sel, count, inst, following)

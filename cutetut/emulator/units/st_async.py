@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checks.async_ordering import AsyncOrdering
+from ..checks.holes import Holes
+from ..checks.unwritten import forget_unwritten, stored_marks
 from ..errors import IllegalInstruction
 from ..machine.access import CLUSTER, Access, Kind
 from ..machine.memory import HOST, index, threads_of
@@ -70,9 +72,9 @@ class _Remote:
         m, nbytes, first = self.machine, self.nbytes * len(at), int(threads[at[0]])
 
         def run() -> None:
-            apply(at)
             time = barrier.began + barrier.phase + 1
             m.unit(AsyncOrdering).arrived_many(hosts[at], self.nbytes, barrier.clock, time, self.inst.index)
+            apply(at)
             m.unit(Mbarriers).complete_bytes(barrier, nbytes)
 
         writes = (scattered(hosts[at], self.nbytes),) if claimed else ()
@@ -104,7 +106,7 @@ def decode_store(inst: Instruction, machine: Machine) -> Step:
     if count * BYTES[inst.parts[-1]] > 16:
         raise unsupported(inst, "a store is at most 16 bytes")
     remote = _Remote(inst, machine, count)
-    unit = remote.unit
+    unit, marks = remote.unit, stored_marks(inst, machine.unwritten_marks)
     access = machine.checks.uses(Access(inst.index, remote.nbytes, Kind.COPY))
 
     def step(sel: Selection) -> None:
@@ -112,10 +114,14 @@ def decode_store(inst: Instruction, machine: Machine) -> Step:
         hosts = machine.shared.reach(remote.to(threads), remote.nbytes, threads, True)
         machine.unit(AsyncOrdering).claim_many(hosts, threads, access)
         values = [row[threads] for row in remote.values]
+        written = [None if mark is None else mark[threads] for mark in marks]
 
         def apply(at: np.ndarray) -> None:
-            for part, value in enumerate(values):
-                HOST[unit][index(hosts[at] + part * unit, unit)] = value[at]
+            for part, (value, mark) in enumerate(zip(values, written, strict=True)):
+                where = hosts[at] + part * unit
+                HOST[unit][index(where, unit)] = value[at]
+                if mark is not None:
+                    forget_unwritten(machine.unit(Holes), where, mark[at], unit)
 
         remote.issue(threads, hosts, True, apply)
 

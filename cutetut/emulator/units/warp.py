@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import DivergentBarrier, IllegalInstruction, Uninitialized
+from ..errors import DivergentBarrier, EmulatorError, IllegalInstruction, Uninitialized
 from ..machine.memory import threads_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..ptx.syntax import Operand, Pair, Sink
@@ -93,7 +93,9 @@ class Members:
         groups = Groups(order, starts, sizes, bits)
         expected = (key[starts] & FULL).astype(np.uint32) & self._alive()[key[starts] >> 32]
         if (expected != bits).any():
-            self._complain(threads, mask, groups.spread(expected), groups.spread(bits))
+            error = self._wrong_members(threads, mask, groups.spread(expected), groups.spread(bits))
+            if not self.machine.scheduler.tolerates("shuffle", error, self.inst):
+                raise error
         return groups
 
     def _alive(self) -> np.ndarray:
@@ -101,11 +103,13 @@ class Members:
         alive = self.machine.scheduler.status != DONE
         return np.packbits(alive, bitorder="little").view(np.uint32)
 
-    def _complain(self, threads: np.ndarray, mask: np.ndarray, expected: np.ndarray, bits: np.ndarray) -> None:
+    def _wrong_members(
+        self, threads: np.ndarray, mask: np.ndarray, expected: np.ndarray, bits: np.ndarray
+    ) -> EmulatorError:
         name = self.inst.opcode
         outside = (mask & BIT[threads & 31]) == 0
         if outside.any():
-            raise IllegalInstruction(
+            return IllegalInstruction(
                 f"{name}: the executing lane is not in its own member mask {int(mask[outside][0]):#010x}",
                 threads=threads[outside],
                 hint="every lane that executes the instruction must be named in the mask it passes",
@@ -115,13 +119,13 @@ class Members:
         mates = threads[threads >> 5 == threads[first] >> 5]
         here = int(np.bitwise_or.reduce(BIT[mates & 31]))
         if missing & here:
-            raise IllegalInstruction(
+            return IllegalInstruction(
                 f"{name}: lanes {lanes_text(missing & here)} are in the member mask {int(mask[first]):#010x} of "
                 "other lanes but pass a different one",
                 threads=threads[first : first + 1],
                 hint="all lanes named in a member mask must pass the same mask",
             )
-        raise DivergentBarrier(
+        return DivergentBarrier(
             f"{name} needs the lanes of the member mask {int(mask[first]):#010x} together, but lanes "
             f"{lanes_text(missing)} do not execute it",
             threads=threads[first : first + 1],
@@ -180,7 +184,7 @@ def decode_shfl(inst: Instruction, machine: Machine) -> Step:
         j, inside = sources(sel)
         if not members.whole(sel):
             groups = members.groups(sel)
-            _check_sources(inst, sel, j & 31, groups.spread(groups.bits))
+            _check_sources(inst, machine, sel, j & 31, groups.spread(groups.bits))
         d[sel] = a[j]
         if wants_flag:
             p[sel] = inside
@@ -204,7 +208,7 @@ def shuffle_sources(inst: Instruction, machine: Machine) -> Callable[[Selection]
     return sources
 
 
-def _check_sources(inst: Instruction, sel: Selection, j: np.ndarray, bits: np.ndarray) -> None:
+def _check_sources(inst: Instruction, machine: Machine, sel: Selection, j: np.ndarray, bits: np.ndarray) -> None:
     """A lane that is not a member, or has exited, has no value to read."""
     bad = (bits & BIT[j]) == 0
     if bad.any():
@@ -212,12 +216,14 @@ def _check_sources(inst: Instruction, sel: Selection, j: np.ndarray, bits: np.nd
         warp = threads >> 5 == threads[0] >> 5
         readers = int(np.bitwise_or.reduce(BIT[threads[warp] & 31]))
         sources = int(np.bitwise_or.reduce(BIT[j[bad][warp]]))
-        raise Uninitialized(
+        error = Uninitialized(
             f"{inst.opcode}: lanes {lanes_text(readers)} read from lanes {lanes_text(sources)}, which do not take part "
             "in the shuffle: the value is undefined",
             threads=threads,
             hint="the member mask, the offset, and lanes of the warp that have exited or do not exist",
         )
+        if not machine.scheduler.tolerates("shuffle", error, inst):
+            raise error
 
 
 @opcode("shfl", unit="warp", forms="none: removed from sm_70 on", section="9.7.9.5")
