@@ -160,6 +160,12 @@ def test_compiled_functions_run(cuda: None) -> None:
     assert torch.compile(layer)(torch.ones(1, 2, device="cuda")).is_cuda
 
 
+def test_dynamo_traces_where_only_streams_are_replaced() -> None:
+    """Without `emulate` torch.compile is torch's own; it asks isinstance of torch.cuda.StreamContext."""
+    compiled = torch.compile(lambda x: x * torch.tensor(2.0) + 1, backend="eager")
+    assert compiled(torch.ones(3)).tolist() == [3] * 3
+
+
 def test_wrong_uses_of_compile_are_told_as_by_torch(cuda: None) -> None:
     with pytest.raises(TypeError):
         torch.compile(lambda x: x, fullgraf=True)

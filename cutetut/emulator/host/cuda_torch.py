@@ -19,7 +19,17 @@ from torch._library.custom_ops import CustomOpDef
 from torch.testing import _comparison as comparison
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import fresh, graphs, pool, torch_compile, torch_functions, torch_graphs, torch_matmul, triton_absent
+from . import (
+    fresh,
+    graphs,
+    pool,
+    torch_compile,
+    torch_functions,
+    torch_graphs,
+    torch_matmul,
+    torch_others,
+    triton_absent,
+)
 from .patches import Patches
 from .torch_functions import CUDA, is_cuda
 from .torch_streams import current_stream
@@ -35,6 +45,10 @@ def marked(tensor: object) -> bool:
     with torch._C.DisableTorchFunction():
         data = _data(tensor)
         return data.layout == torch.strided and hasattr(data.untyped_storage(), _MARK)
+
+
+def _marked_storage(storage: Any) -> bool:
+    return hasattr(getattr(storage, "_untyped_storage", storage), _MARK)
 
 
 def _data(tensor: torch.Tensor) -> torch.Tensor:
@@ -316,6 +330,7 @@ def whole_device(patches: Patches) -> CudaMode:
     torch_functions.install(patches)
     torch_compile.install(patches)
     torch_matmul.install(patches)
+    torch_others.install(patches, torch_others.Marks(marked, _marked_storage, _mark, CudaMode))
     triton_absent.install(patches)
     custom = CustomOpDef.register_kernel
     patches.set(CustomOpDef, "register_kernel", _kernel_for_cuda(custom))
