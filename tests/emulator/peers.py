@@ -32,7 +32,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVERS = Path(__file__).parent / "peer_drivers"
-LIMIT = 300  # seconds for one kernel
+LIMIT = 600  # seconds for one kernel, on a machine that may be busy
 
 
 @dataclass(frozen=True)
