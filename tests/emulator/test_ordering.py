@@ -15,6 +15,7 @@ from tests.emulator.ordering.model import Launch, missing
 from tests.emulator.policies import POLICIES
 
 FEW = ["late", "early", "random:1"]
+ORDERS = [*((policy, "order") for policy in POLICIES), ("late", "random:1"), ("random:1", "random:2")]
 
 
 @pytest.mark.emulator
@@ -38,10 +39,11 @@ def test_ordered_accesses_get_no_alarm(
 ) -> None:
     kernel, changes = HARMLESS.get(name, (name, ()))
     launch = Launch(KERNELS[kernel], KERNELS[kernel].load(tmp_path, changes), device)
-    for policy in POLICIES:
+    for policy, schedule in ORDERS:
         monkeypatch.setenv("CUTETUT_ASYNC", policy)
+        monkeypatch.setenv("CUTETUT_SCHEDULE", schedule)
         launch()
-        assert launch.right, policy
+        assert launch.right, (policy, schedule)
     assert not [w for w in recwarn if issubclass(w.category, EmulatorWarning)]
 
 

@@ -1,4 +1,4 @@
-"""Print what the emulator says of each mistake: `python -m tests.emulator.ordering [--policy P] [NAME...]`."""
+"""Print what the emulator says of each mistake: `python -m tests.emulator.ordering [OPTIONS] [NAME...]`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What the emulator says of each mistake in ordering.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="mistakes; all if none is named")
     parser.add_argument("--policy", default="late", help="when operations complete: late, early or random:N")
+    parser.add_argument("--schedule", default="order", help="in which order warps run: order or random:N")
     options = parser.parse_args()
-    os.environ["CUTETUT_ASYNC"] = options.policy
+    os.environ |= {"CUTETUT_ASYNC": options.policy, "CUTETUT_SCHEDULE": options.schedule}
     for name in options.names or MISTAKES:
         print(f"{name:36} {'new ' if MISTAKES[name].new else '    '} {said(name)}", flush=True)
 
