@@ -9,10 +9,12 @@ from typing import TextIO
 
 import numpy as np
 
+from .checks import deadlock, spinning
+from .checks.marked_loads import MarkedLoads
 from .errors import LaunchError
 from .machine.machine import Counters, Dim, Launch, Machine
 from .machine.memory import GlobalMemory
-from .machine.scheduler import Scheduler
+from .machine.scheduler import Checks, Scheduler
 from .ptx.syntax import Module
 from .units import load_all
 
@@ -59,13 +61,18 @@ def launch(
         module, function, Launch(grid, block, cluster, dynamic_smem, tuple(params), cooperative), memory, out
     )
     try:
-        scheduler = Scheduler(machine, _budget(budget))
+        scheduler = Scheduler(machine, _budget(budget), checks())
         with np.errstate(all="ignore"):
             for first in range(0, len(machine.order), machine.residents):
                 scheduler.run_wave(first)
     finally:
         machine.release()
     return LaunchReport(kernel, machine.counters, time.perf_counter() - started)
+
+
+def checks() -> Checks:
+    """The checks of one launch."""
+    return Checks(deadlock.error, spinning.watch, MarkedLoads().program_after)
 
 
 def _budget(budget: int | None) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import AsyncMismatch, InFlight, MissingBarrier
+from ..machine.threads import DONE
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from ..ptx.syntax import Instruction
 
 _SWIZZLES = ("no swizzle", "the 32-byte swizzle", "the 64-byte swizzle", "the 128-byte swizzle")
-DONE = 3  # the scheduler's status of a thread that has exited
 
 
 class Visibility:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import EmulatorError, MissingBarrier, MissingFence
-from ..units.named_barriers import Barriers
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
@@ -299,7 +298,7 @@ class Races:
         if other is None or error.threads is None:
             return error
         here = int(error.threads[0])
-        cause = scheduler.machine.unit(Barriers).disagreement((here >> 5, who))
+        cause = next(filter(None, (unit.blames(here >> 5, who) for unit in self.machine.units.values())), None)
         if cause is None:
             return error
         access = scheduler.place(self.machine.kernel.body[inst], here)

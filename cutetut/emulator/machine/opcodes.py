@@ -20,6 +20,7 @@ from ..errors import EmulatorError, UnknownInstruction, ptx_line
 if TYPE_CHECKING:
     from ..ptx.syntax import Instruction
     from .machine import Machine
+    from .stuck import Report, Wait
 
 Selection = slice | np.ndarray  # threads that execute: slice(first, end), or an array of thread numbers
 Step = Callable[[Selection], Any]  # a control step returns the next block: one number, or one per thread
@@ -75,9 +76,13 @@ class UnitState:
         """Lines for an error of a thread: what it has done here that may explain it."""
         return []
 
-    def blames(self, warps: tuple[int, int]) -> EmulatorError | None:
-        """For a race of two warps: the mistake in using this unit that led to it."""
+    def blames(self, here: int, other: int) -> EmulatorError | None:
+        """For a race between two warps, the one that runs named first: the mistake here that led to it."""
         return None
+
+    def stuck(self, report: Report) -> list[Wait]:
+        """Nobody can go on: who sleeps here, what they wait for, and who could bring it about."""
+        return []
 
 
 class Wrapper(Protocol):

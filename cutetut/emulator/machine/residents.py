@@ -9,11 +9,11 @@ of such kernels all CTAs that an H200 would hold run at once.
 
 from __future__ import annotations
 
-from ..checks.spinning import waiting_loops
+from ..ptx.loops import waiting_loops
 from ..ptx.syntax import BYTES, Function
+from .threads import WARP as WARP  # host/ tells it with the other properties of the GPU
 
 SM_COUNT = 132  # of an H100 SXM or H200
-WARP = 32
 THREADS_PER_SM = 2048
 BLOCKS_PER_SM = 32
 THREADS_PER_BLOCK = 1024

@@ -201,7 +201,10 @@ class SharedMemory:
         self.machine.scheduler.note(error, op.inst, op.thread, "that was issued here")
         if op.barrier is not None:
             error.notes.append(f"  its barrier: {op.barrier.describe()}")
-            error.notes += self.machine.unit(Mbarriers).passed_at_once(int(threads[0]))
+            error.notes += self.machine.unit(Mbarriers).history(int(threads[0]))
+            if (other := self.machine.unit(Mbarriers).other_phase(op.barrier, int(threads[0]))) is not None:
+                error.notes.append(other[0])
+                error.hint = other[1]
         return error
 
     def _check_load(self, host: np.ndarray, nbytes: int, sel: Selection) -> None:
@@ -242,7 +245,7 @@ class SharedMemory:
         if copies := self._copies_of_kernel():
             error.notes.append(f"  no copy to it has been issued yet; the kernel's copies to shared memory: {copies}")
             error.hint = f"the wait for such a copy to complete before this use; or {Uninitialized.hint}"
-        error.notes += self.machine.unit(Mbarriers).passed_at_once(int(threads[0]))
+        error.notes += self.machine.unit(Mbarriers).history(int(threads[0]))
         return error
 
     def _copies_of_kernel(self) -> str:

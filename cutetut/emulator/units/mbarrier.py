@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checks.clocks import Knowledge
-from ..errors import AsyncMismatch, IllegalInstruction, MissingBarrier, MissingFence
+from ..errors import IllegalInstruction, MissingBarrier, MissingFence
 from ..machine.memory import SHARED_WINDOW, threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
 from ..machine.operands import addresses
 from ..ptx.syntax import Sink
+from . import mbarrier_reports as reports
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
-    from ..machine.pending import Operation
+    from ..machine.stuck import Report, Wait
     from ..ptx.syntax import Instruction, Operand
 
 MAX_COUNT = (1 << 20) - 1  # of arrivals, and of pending bytes in either direction
-BYTES = "the byte count of expect_tx, that of all copies of a phase: with less, waiters read too early"
 
 
 @dataclass
@@ -37,6 +37,16 @@ class Waiter:
     phase: np.ndarray  # done when the barrier's phase number exceeds it
     result: np.ndarray | None
     inst: Instruction
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The last wait of a warp that went through: which one of all, for which phase, and how many were complete."""
+
+    number: int
+    inst: Instruction
+    phase: int
+    completed: int
 
 
 @dataclass(frozen=True)
@@ -70,13 +80,16 @@ class Mbarrier:
     knowledge: Knowledge | None = None  # and in all phases before
     waiters: list[Waiter] = field(default_factory=list)
     arrivals: list[Arrival] = field(default_factory=list)  # of the current phase
-    passed: tuple[Instruction, int, np.ndarray] | None = None  # the last wait that went through: phase and threads
+    seen: dict[int, Seen] = field(default_factory=dict)  # by warp
 
     def describe(self) -> str:
-        return (
+        text = (
             f"mbarrier at shared offset {self.offset}: phase {self.phase} (parity {self.phase & 1}), "
-            f"{self.pending} of {self.count} arrivals and {self.bytes} bytes pending"
+            f"{self.pending} of {self.count} arrivals"
         )
+        if self.bytes < 0:
+            return f"{text} pending, and {-self.bytes} bytes more than announced have come"
+        return f"{text} and {self.bytes} bytes pending"
 
 
 @state
@@ -86,7 +99,8 @@ class Mbarriers(UnitState):
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.objects: dict[int, Mbarrier] = {}
-        self.used_by: dict[int, set[int]] = {}  # arriving instruction -> instructions that initialised its barriers
+        self.users: dict[int, set[int]] = {}  # instruction that arrives or waits -> offsets of its barriers
+        self.waits = 0  # that went through
 
     def reset(self) -> None:
         self.objects.clear()
@@ -162,29 +176,12 @@ class Mbarriers(UnitState):
     def arrive(self, barrier: Mbarrier, arrivals: int, inst: Instruction, threads: np.ndarray) -> None:
         """Count arrivals; the last one, with no bytes pending, completes the phase."""
         if arrivals > barrier.pending:
-            raise self._too_many(barrier, arrivals, threads)
+            raise reports.too_many(self, barrier, arrivals, threads)
         barrier.pending -= arrivals
         barrier.gathered = self.machine.clocks.release(np.unique(threads >> 5)).join(barrier.gathered)
         barrier.arrivals.append(Arrival(inst, threads, arrivals))
-        self.used_by.setdefault(inst.index, set()).add(barrier.made_with.index)
+        self.users.setdefault(inst.index, set()).add(barrier.offset)
         self._settle(barrier)
-
-    def _too_many(self, barrier: Mbarrier, arrivals: int, threads: np.ndarray) -> IllegalInstruction:
-        many = f"{arrivals} more arrivals" if arrivals > 1 else "one more arrival"
-        error = IllegalInstruction(f"{many} at the {barrier.describe()}", threads=threads[:1])
-        error.hint = (
-            "the arrival count given to mbarrier_init, and which threads arrive: one of a warp (elect_one), or all"
-        )
-        if barrier.pending == 0:
-            error.hint = (
-                "the phase has all its arrivals and waits for bytes: a producer must wait until the consumers have "
-                "released the stage before it announces the next load"
-            )
-        m = self.machine
-        m.scheduler.note(error, barrier.made_with, barrier.made_by, "the mbarrier was initialised here")
-        for arrival in barrier.arrivals[-1:]:
-            m.scheduler.note(error, arrival.inst, int(arrival.threads[0]), "the last arrival was here")
-        return error
 
     def expect(self, barrier: Mbarrier, nbytes: int, inst: Instruction, threads: np.ndarray) -> None:
         """Expect more bytes in the current phase."""
@@ -205,7 +202,7 @@ class Mbarriers(UnitState):
             return
         late = [op for op in self.machine.pending.operations if op.barrier is barrier]
         if late:
-            raise self._too_few_bytes(barrier, late)
+            raise reports.too_few_bytes(self, barrier, late)
         barrier.phase += 1
         barrier.pending = barrier.count
         if barrier.gathered is not None:
@@ -213,33 +210,11 @@ class Mbarriers(UnitState):
         self.wake(barrier)
         barrier.arrivals.clear()
 
-    def _too_few_bytes(self, barrier: Mbarrier, late: list[Operation]) -> AsyncMismatch:
-        expected = sum(arrival.expected for arrival in barrier.arrivals)
-        left = sum(op.nbytes for op in late)
-        m = self.machine
-        error = AsyncMismatch(
-            f"phase {barrier.phase} of the mbarrier at shared offset {barrier.offset} completes here while "
-            f"{late[0].what} is still under way: expect_tx announced {expected} bytes, and {left} more are coming",
-            threads=np.array([late[0].thread]),
-            hint=BYTES,
-        )
-        for arrival in [a for a in barrier.arrivals if a.expected][-1:]:
-            m.scheduler.note(error, arrival.inst, int(arrival.threads[0]), "the bytes were announced here")
-        m.scheduler.note(error, late[0].inst, late[0].thread, "the copy was issued here")
-        return error
-
-    def check_exit(self, cta: int, thread: int) -> None:
-        """A CTA is over: its barriers have been told of every byte that came."""
+    def cta_over(self, cta: int, thread: int) -> None:
+        """Its barriers have been told of every byte that came."""
         for barrier in self.objects.values():
             if barrier.cta == cta and barrier.bytes < 0:
-                error = AsyncMismatch(
-                    f"copies to the mbarrier at shared offset {barrier.offset} have brought {-barrier.bytes} bytes "
-                    "more than expect_tx announced",
-                    threads=np.array([thread]),
-                    hint=BYTES,
-                )
-                self.machine.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
-                raise error
+                raise reports.too_many_bytes(self, barrier, thread)
 
     def wake(self, barrier: Mbarrier) -> None:
         """Let the waiters of completed phases go on."""
@@ -247,7 +222,7 @@ class Mbarriers(UnitState):
         for waiter in waiters:
             done = waiter.phase < barrier.phase
             if done.any():
-                barrier.passed = waiter.inst, int(waiter.phase[done][0]), waiter.threads[done]
+                self.note(barrier, waiter.inst, int(waiter.phase[done][0]), waiter.threads[done])
             self._release(barrier, waiter, done, True)
             if not done.all():
                 rest = ~done
@@ -267,17 +242,21 @@ class Mbarriers(UnitState):
         clocks.acquire(warps, barrier.knowledge)
         clocks.happened[warps, barrier.clock] = barrier.phase
 
-    def passed_at_once(self, thread: int) -> list[str]:
-        """For an error: a thread's wait that asked for the phase before a barrier's first, which is always complete."""
-        lines = []
-        for barrier in self.objects.values():
-            if barrier.passed is not None and barrier.passed[1] < 0 and thread in barrier.passed[2]:
-                place = self.machine.scheduler.place(barrier.passed[0], thread)
-                lines.append(
-                    f"  its wait at {place.source or f'PTX line {place.ptx_line}'} for the mbarrier at shared offset "
-                    f"{barrier.offset} passed at once: parity 1 names the phase before the first, and that is complete"
-                )
-        return lines
+    def note(self, barrier: Mbarrier, inst: Instruction, phase: int, threads: np.ndarray) -> None:
+        """A wait goes through."""
+        self.waits += 1
+        seen = Seen(self.waits, inst, phase, barrier.phase)
+        barrier.seen.update(dict.fromkeys((threads >> 5).tolist(), seen))
+
+    def history(self, thread: int) -> list[str]:
+        return reports.passed_at_once(self, thread)
+
+    def other_phase(self, barrier: Mbarrier, thread: int) -> tuple[str, str] | None:
+        """For an error of a thread that uses what a copy is writing: see mbarrier_reports."""
+        return reports.other_phase(self, barrier, thread)
+
+    def stuck(self, report: Report) -> list[Wait]:
+        return reports.Waits(self, report).all()
 
     def somebody_sleeps(self) -> bool:
         return any(barrier.waiters for barrier in self.objects.values())
@@ -430,8 +409,9 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
                 phase = barrier.phase - ((barrier.phase ^ phase) & 1)
             done = phase < barrier.phase
             result[mine[done]] = True
+            machine.unit(Mbarriers).users.setdefault(inst.index, set()).add(barrier.offset)
             if done.any():
-                barrier.passed = inst, int(phase[done][0]), mine[done]
+                machine.unit(Mbarriers).note(barrier, inst, int(phase[done][0]), mine[done])
                 machine.unit(Mbarriers).meet(barrier, mine[done])
             if not done.all():
                 sleepers = mine[~done]

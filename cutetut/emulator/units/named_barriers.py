@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..checks.clocks import Knowledge
-from ..errors import IllegalInstruction
+from ..errors import EmulatorError, IllegalInstruction
 from ..machine.memory import threads_of, warps_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
+from ..machine.stuck import OTHERWISE, Cause, Report, Wait, by_instruction, threads_in
+from ..machine.threads import DONE
 from ..ptx.syntax import Immediate
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from ..ptx.syntax import Instruction
 
 SAME_COUNT = "every bar.sync and bar.arrive of one phase must name the same number of threads"
+USE = "the number and the thread count of each named barrier, and who arrives there"
 ALL_THREADS = 0  # the count of a barrier without one: every warp of the CTA that has not exited
 
 
@@ -32,6 +36,14 @@ class NamedBarrier:
     on_release: Step | None = None
     known: Knowledge | None = None  # what those who have arrived knew
 
+    @property
+    def arrivals(self) -> list[tuple[Instruction, np.ndarray]]:
+        return self.waiting + self.passing
+
+    def has(self, warp: int) -> bool:
+        """Whether a warp takes part in this phase."""
+        return any((threads >> 5 == warp).any() for _, threads in self.arrivals)
+
 
 @state
 class Barriers(UnitState):
@@ -41,11 +53,13 @@ class Barriers(UnitState):
         self.machine = machine
         self.pending: dict[tuple[int, int], NamedBarrier] = {}
         self.used: dict[tuple[int, int], dict[int, Instruction]] = {}  # (warp, number) -> count -> where it arrived
+        self.last_wait: dict[tuple[int, int], NamedBarrier] = {}  # (warp, number) -> the last phase it waited for
         self.votes = np.zeros(machine.T, np.bool_)
 
     def reset(self) -> None:
         self.pending.clear()
         self.used.clear()
+        self.last_wait.clear()
 
     def arrive(
         self,
@@ -108,6 +122,9 @@ class Barriers(UnitState):
         barrier.known = self.machine.clocks.release(warps_of(mine)).join(barrier.known)
         barrier.on_release = on_release or barrier.on_release
         (barrier.waiting if wait else barrier.passing).append((inst, mine))
+        if wait and expected != ALL_THREADS:
+            for warp in warps_of(mine).tolist():
+                self.last_wait[warp, number] = barrier
         self._complete(cta, number)
 
     def _complete(self, cta: int, number: int) -> None:
@@ -132,17 +149,17 @@ class Barriers(UnitState):
 
     # -- counts that disagree -----------------------------------------------------------------
 
-    def disagreement(self, warps: tuple[int, int]) -> IllegalInstruction | None:
-        """A named barrier at which one of two warps has arrived with a count that is not everybody's."""
-        for (warp, number), uses in self.used.items():
-            if warp not in warps:
-                continue
-            others = {count: inst for w in warps for count, inst in self.used.get((w, number), {}).items()}
-            others |= self._written(number)
-            for count, inst in uses.items():
-                for other in others:
-                    if other != count:
-                        return self._two_counts(number, (count, inst, 32 * warp), (other, others[other]))
+    def blames(self, here: int, other: int) -> EmulatorError | None:
+        """A named barrier that one of two warps has waited at, and the other uses with another count."""
+        for waiter, absent in ((here, other), (other, here)) if here != other else ():
+            for (warp, number), phase in self.last_wait.items():
+                if warp != waiter or phase.has(absent):
+                    continue
+                mine, theirs = self.used[warp, number], self.used.get((absent, number), {})
+                others = {count: inst for count, inst in (self._written(number) | theirs).items() if count not in mine}
+                if phase.expected not in theirs and others:
+                    one = phase.expected, mine[phase.expected], 32 * warp
+                    return self._two_counts(number, one, next(iter(others.items())))
         return None
 
     def other_counts(self, cta: int, number: int, expected: int) -> list[tuple[int, Instruction, int]]:
@@ -155,8 +172,8 @@ class Barriers(UnitState):
             if ALL_THREADS != expected != count
         ]
 
-    def check_exit(self, cta: int) -> None:
-        """A CTA is over: a warning for a phase that has never completed, if others had another count.
+    def cta_over(self, cta: int, thread: int) -> None:
+        """A warning for a phase that has never completed, if others had another count.
 
         Arrivals that nobody waits for are left behind by correct kernels, too.
         """
@@ -198,7 +215,7 @@ class Barriers(UnitState):
     def live_threads(self, cta: int) -> int:
         """32 for every warp of a CTA that has not exited: what a barrier without a count expects."""
         m = self.machine
-        live = (m.cta_of == cta) & (self.machine.scheduler.status != 3)
+        live = (m.cta_of == cta) & (self.machine.scheduler.status != DONE)
         return 32 * len(np.unique(m.warp_of[live]))
 
     def recheck(self) -> None:
@@ -207,6 +224,45 @@ class Barriers(UnitState):
             barrier = self.pending[cta, number]
             if barrier.expected == ALL_THREADS and barrier.waiting:
                 self._complete(cta, number)
+
+    def exited(self, threads: np.ndarray) -> None:
+        self.recheck()
+
+    # -- nobody can go on ---------------------------------------------------------------------
+
+    def stuck(self, report: Report) -> list[Wait]:
+        return [self._wait(cta, number, phase, report) for (cta, number), phase in sorted(self.pending.items())
+                if phase.waiting]  # fmt: skip
+
+    def _wait(self, cta: int, number: int, phase: NamedBarrier, report: Report) -> Wait:
+        expected, lines = phase.expected or self.live_threads(cta), []
+        for inst, threads in by_instruction(phase.waiting):
+            lines.append(
+                f"  {report.who(threads)} wait at barrier {number}: {phase.arrived} of {expected} threads have "
+                f"arrived ({report.short(inst)})"
+            )
+        for inst, threads in by_instruction(phase.passing):
+            lines.append(f"    arrived without waiting: {report.warps(threads)} ({report.short(inst)})")
+        elsewhere: dict[tuple[int, str], list[int]] = {}
+        for count, inst, thread in self.other_counts(cta, number, phase.expected):
+            elsewhere.setdefault((count, report.short(inst)), []).append(thread)
+        for (count, where), firsts in elsewhere.items():
+            who = report.warps(np.array(firsts))
+            lines.append(f"    arrived in other phases with a count of {count}: {who} ({where})")
+        arrived = np.concatenate([threads for _, threads in phase.arrivals])
+        away = np.setdiff1d(np.flatnonzero(self.machine.cta_of == cta), arrived)
+        could = report.candidates(away, lambda inst: number in _numbers(inst))
+        lines.append(f"    could still arrive: {report.could(could)}")
+        return Wait(np.concatenate([threads for _, threads in phase.waiting]), lines, threads_in(could),
+                    [Cause(OTHERWISE, USE)])  # fmt: skip
+
+
+def _numbers(inst: Instruction) -> Collection[int]:
+    """The barriers that an instruction may arrive at."""
+    if inst.parts[0] not in ("bar", "barrier") or inst.parts[1] in ("warp", "cluster"):
+        return ()
+    name = inst.operands[1 if "red" in inst.parts else 0]
+    return (int(name.value),) if isinstance(name, Immediate) else range(16)
 
 
 def _operands(inst: Instruction, machine: Machine, first: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..checks.races import CHUNK
 from ..errors import IllegalInstruction, Misaligned, OutOfBounds
 from ..machine.memory import HOST, index, read_bytes, threads_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from ..ptx.syntax import Instruction
     from .mbarrier import Mbarrier
 
-CHUNK = 16  # bytes: the unit that swizzling moves
 _TO = "the box {} shared address {:#x}; TMA needs a multiple of 128"
 _ALIGN = "the alignment of the buffer in shared memory: 128 bytes for TMA, 1024 with the 128-byte swizzle"
 
