@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..machine.scheduler import Scheduler
 
 SPINNING = "who writes what the loop looks at, and whether those threads can get there"
+SHOWN = 8  # waits that are described
 VICTIMS = "  these only wait for those above:"
 
 
@@ -33,12 +34,18 @@ def error(scheduler: Scheduler) -> EmulatorError:
     waits = [wait for unit in scheduler.units for wait in unit.stuck(report)]
     waits += [*_parked(report, parked), *_spinning(report)]
     roots, victims = by_cause(waits)
-    lines = [line for wait in roots for line in wait.lines]
+    lines = _lines(roots)
     if victims:
-        lines += [VICTIMS, *(line for wait in victims for line in wait.lines)]
+        lines += [VICTIMS, *_lines(victims)]
     lines += _exited(report)
     what = "every thread that is left waits, and nothing can wake it:\n" + "\n".join(lines)
     return Deadlock(what, hint="; ".join(_hints(roots)))
+
+
+def _lines(waits: list[Wait]) -> list[str]:
+    """What is said of waits; of many, as of many CTAs that do the same, of the first ones only."""
+    lines = [line for wait in waits[:SHOWN] for line in wait.lines]
+    return [*lines, f"  and {len(waits) - SHOWN} more waits"] if len(waits) > SHOWN else lines
 
 
 # -- what causes what -----------------------------------------------------------------------------

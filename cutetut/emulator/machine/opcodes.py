@@ -69,7 +69,7 @@ class UnitState:
         return False
 
     def somebody_sleeps(self) -> bool:
-        """Whether threads sleep here until a copy completes."""
+        """Whether threads sleep here until a copy completes, or have asked in vain since this was last called."""
         return False
 
     def history(self, thread: int) -> list[str]:

@@ -79,6 +79,8 @@ class Scheduler(Reporter):
     def step(self) -> None:
         """Run one block for the threads that stand at it."""
         self.machine.pending.tick()
+        if self.turn - self.last_idle > IDLE_TURNS:
+            self._let_copies_arrive()
         if self.common is not None:
             number, sel = self.common, self.everyone
             self.turn += 1
@@ -183,9 +185,6 @@ class Scheduler(Reporter):
             self._wake_somebody()
             return None
         self.turn += 1
-        if self.turn - self.last_idle > IDLE_TURNS and any(unit.somebody_sleeps() for unit in self.units):
-            self.last_idle = self.turn  # some threads spin while others sleep: copies must still arrive
-            self.machine.pending.complete_oldest()
         warps = lowest == number
         starved = self._starved_block(warp, at) if self.warp_turns[warp] % PATIENCE == 0 else number
         if starved != number:
@@ -199,6 +198,12 @@ class Scheduler(Reporter):
             return number, self.everyone
         return number, _compact(threads)
 
+    def _let_copies_arrive(self) -> None:
+        """Some threads go on and on, and others sleep or ask in vain: what is under way must complete at last."""
+        self.last_idle = self.turn
+        if any(unit.somebody_sleeps() for unit in self.units):
+            self._complete_oldest()
+
     def _starved_block(self, warp: int, at: np.ndarray) -> int:
         """The block of the ready lane of a warp that has waited longest."""
         lanes = slice(32 * warp, 32 * warp + 32)
@@ -209,12 +214,8 @@ class Scheduler(Reporter):
         """Nobody is ready: an operation under way completes, or try_wait gives up, or it is a deadlock."""
         pending = self.machine.pending
         self.last_idle = self.turn
-        try:
-            if pending.complete_oldest(waking=not self.idle_time_outs):
-                return
-        except EmulatorError as error:
-            self.locate(error, slice(0, 0))
-            raise
+        if self._complete_oldest(waking=not self.idle_time_outs):
+            return
         if pending.events != self.events_at_time_out:
             self.idle_time_outs = 0
         self.idle_time_outs += 1
@@ -222,6 +223,13 @@ class Scheduler(Reporter):
         woken = [unit.time_out() for unit in self.units] if self.idle_time_outs <= TIME_OUTS else []
         if not any(woken):
             self.give_up()
+
+    def _complete_oldest(self, waking: bool = False) -> bool:
+        try:
+            return self.machine.pending.complete_oldest(waking)
+        except EmulatorError as error:
+            self.locate(error, slice(0, 0))
+            raise
 
     def give_up(self) -> NoReturn:
         """Nothing can change any more: say who waits for what."""

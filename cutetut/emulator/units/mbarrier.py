@@ -18,6 +18,7 @@ from ..errors import IllegalInstruction, MissingBarrier, MissingFence
 from ..machine.memory import SHARED_WINDOW, threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
 from ..machine.operands import addresses
+from ..ptx.loops import repeated_waits
 from ..ptx.syntax import Sink
 from . import mbarrier_reports as reports
 
@@ -101,6 +102,7 @@ class Mbarriers(UnitState):
         self.objects: dict[int, Mbarrier] = {}
         self.users: dict[int, set[int]] = {}  # instruction that arrives or waits -> offsets of its barriers
         self.waits = 0  # that went through
+        self.asked_in_vain = False  # somebody has, lately, and did not sleep
 
     def reset(self) -> None:
         self.objects.clear()
@@ -259,7 +261,8 @@ class Mbarriers(UnitState):
         return reports.Waits(self, report).all()
 
     def somebody_sleeps(self) -> bool:
-        return any(barrier.waiters for barrier in self.objects.values())
+        asked, self.asked_in_vain = self.asked_in_vain, False
+        return asked or any(barrier.waiters for barrier in self.objects.values())
 
     def time_out(self) -> bool:
         """try_wait may give up: every sleeper goes on with the answer false.  False when nobody sleeps."""
@@ -391,13 +394,16 @@ def decode_tx(inst: Instruction, machine: Machine) -> Step:
 @opcode("mbarrier.test_wait", "mbarrier.try_wait", unit="mbarrier", section="9.7.13.15.16", ends_block=True,
         forms="{.parity}{.acquire .relaxed}{.cta .cluster}{.shared::cta}.b64 p, [addr], phase{, limit}")  # fmt: skip
 def decode_wait(inst: Instruction, machine: Machine) -> Step:
-    """Ask whether a phase is complete; threads of an incomplete one sleep until it is, or give up."""
+    """Ask whether a phase is complete.
+
+    In a loop that asks until it is, threads sleep until then, or give up; elsewhere the answer is "no" at once.
+    """
     _check(inst, 2, {"parity"})
     parity = "parity" in inst.parts
     result = machine.target(inst.operands[0], np.bool_)
     where = _Barriers(inst, machine, inst.operands[1])
     wanted = machine.source(inst.operands[2], np.uint32 if parity else np.uint64)
-    following = machine.block_after(inst)
+    following, repeated = machine.block_after(inst), inst.index in repeated_waits(machine.kernel)
 
     def step(sel: Selection) -> int | None:
         threads = threads_of(sel)
@@ -416,6 +422,9 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
             if not done.all():
                 sleepers = mine[~done]
                 result[sleepers] = False
+                if not repeated:
+                    machine.unit(Mbarriers).asked_in_vain = True
+                    continue
                 barrier.waiters.append(Waiter(sleepers, phase[~done], result, inst))
                 asleep.append(sleepers)
         if not asleep:

@@ -148,8 +148,8 @@ class Waits:
             return [Cause(TOO_FEW, f"{ARRIVALS}, and whether all who should arrive can get there")]
         waited_before = any(int(waiter.threads[0]) >> 5 in barrier.seen for waiter in barrier.waiters)
         if barrier.phase == 0 and waited_before:
-            text = f"the arrival (the release of a stage) at {where}: nobody has ever arrived there"
-            return [Cause(NOBODY_EVER, f"{text}, or what should have went to another stage")]
+            text = f"the arrival (the release of the stage) at {where}: nobody has arrived there so far"
+            return [Cause(NOBODY_EVER, f"{text}; it may have gone to another stage")]
         if barrier.phase == 0:
             nobody = Cause(NOBODY_EVER, f"who arrives at {where}: nobody has so far")
             return [nobody, Cause(NOBODY_EVER, PARITY)] if helped else [nobody]
