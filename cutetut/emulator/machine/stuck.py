@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..ptx.syntax import Address, Operand, Pair, Register, Symbol, Vector
 from .threads import DONE
 
 if TYPE_CHECKING:
@@ -81,17 +82,35 @@ class Report:
 
     # -- who ----------------------------------------------------------------------------------
 
-    def candidates(self, threads: np.ndarray, does: Callable[[Instruction], bool]) -> Candidates:
-        """Which of some threads can reach an instruction that does something, by its source line."""
-        found: Candidates = {}
+    def candidates(
+        self, threads: np.ndarray, does: Callable[[Instruction, np.ndarray], np.ndarray | bool]
+    ) -> Candidates:
+        """Which of some threads can reach an instruction that does something (for all or some of them), by its line."""
+        found: dict[str, set[int]] = {}
         living = threads[self.status[threads] != DONE]
         for pc in np.unique(self.pc[living]).tolist():
-            here = living[self.pc[living] == pc].tolist()
-            places = {self.short(inst): True for number in sorted(self.reach(pc))
-                      for inst in self.program.blocks[number].instructions if does(inst)}  # fmt: skip
-            for place in places:
-                found.setdefault(place, []).extend(here)
-        return found
+            here = living[self.pc[living] == pc]
+            for number in sorted(self.reach(pc)):
+                for inst in self.program.blocks[number].instructions:
+                    some = here[np.broadcast_to(does(inst, here), here.shape)]
+                    if len(some):
+                        found.setdefault(self.short(inst), set()).update(some.tolist())
+        return {place: sorted(who) for place, who in found.items()}
+
+    def address(self, operand: Operand, threads: np.ndarray) -> np.ndarray | None:
+        """Where an operand that threads have yet to use will point, if its register does not change any more."""
+        base = operand.base if isinstance(operand, Address) else None
+        offset = operand.offset if isinstance(operand, Address) else 0
+        if isinstance(base, Symbol):
+            return np.full(len(threads), self.machine.symbol_address(base.name) + offset)
+        if not isinstance(base, Register):
+            return None
+        coming = set().union(*(self.reach(pc) for pc in np.unique(self.pc[threads]).tolist()))
+        written = {name for number in coming for inst in self.program.blocks[number].instructions
+                   for name in _registers(inst.operands[:1])}  # fmt: skip
+        if base.name in written:
+            return None
+        return self.machine.registers[base.name][threads].astype(np.int64) + offset
 
     def named(self, found: Candidates) -> str:
         """Candidates in words; one line for all places that the same threads can reach."""
@@ -130,6 +149,17 @@ class Report:
     def cta(self, cta: int) -> tuple[int, ...]:
         """The coordinates of a resident CTA."""
         return tuple(int(v) for v in self.machine.cta_ids[cta])
+
+
+def _registers(operands: Iterable[Operand]) -> Iterable[str]:
+    """The registers that an instruction may write: those of its first operand."""
+    for operand in operands:
+        if isinstance(operand, Register):
+            yield operand.name
+        elif isinstance(operand, Vector):
+            yield from _registers(operand.items)
+        elif isinstance(operand, Pair):
+            yield from _registers((operand.first, operand.second))
 
 
 def threads_in(found: Candidates) -> np.ndarray:

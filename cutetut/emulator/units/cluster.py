@@ -93,7 +93,7 @@ class ClusterBarriers(UnitState):
             lines.append(f"  {report.who(here)} wait at the cluster's barrier ({report.short(inst)})")
         for cta in np.unique(cta_of[missing]).tolist():
             lines.append(f"    not arrived: {report.who(missing[cta_of[missing] == cta])}")
-        could = report.candidates(missing, lambda inst: inst.opcode.startswith("barrier.cluster.arrive"))
+        could = report.candidates(missing, lambda inst, _: inst.opcode.startswith("barrier.cluster.arrive"))
         lines.append(f"    could still arrive: {report.could(could)}")
         return Wait(waiting, lines, threads_in(could), [Cause(OTHERWISE, EVERY_THREAD)])
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import AsyncMismatch, IllegalInstruction
+from ..machine.memory import SHARED_BASE
+from ..machine.shared import RANK_SHIFT
 from ..machine.stuck import CERTAIN, NOBODY_EVER, OTHERWISE, TOO_FEW, Cause, Report, Wait, plural, ranges, threads_in
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ class Waits:
                                  == barrier.cta // self.machine.cluster_size)  # fmt: skip
         family = self._family(barrier)
         could = self.report.candidates(
-            np.setdiff1d(cluster, waiting), lambda inst: self._may_arrive(inst, barrier, family)
+            np.setdiff1d(cluster, waiting), lambda inst, threads: self._may_arrive(inst, threads, barrier, family)
         )
         came = {int(t) >> 5 for arrival in barrier.arrivals for t in arrival.threads}
         fresh = {place: [t for t in threads if t >> 5 not in came] for place, threads in could.items()}
@@ -108,10 +110,15 @@ class Waits:
             family.update(*more)
         return family
 
-    def _may_arrive(self, inst: Instruction, barrier: Mbarrier, family: set[int]) -> bool:
-        """Whether an instruction arrives at barriers, and neither it nor its line has shown that it is at others."""
+    def _may_arrive(
+        self, inst: Instruction, threads: np.ndarray, barrier: Mbarrier, family: set[int]
+    ) -> np.ndarray | bool:
+        """Which threads arrive at a barrier with an instruction; not where it or its line was for others."""
         if not _arrives(inst):
             return False
+        where = inst.operands[1] if inst.parts[0] == "mbarrier" else inst.operands[0]
+        if (address := self.report.address(where, threads)) is not None:
+            return address & (1 << RANK_SHIFT) - 1 == barrier.offset + SHARED_BASE
         if (used := self.unit.users.get(inst.index)) is not None:
             return bool(used & family)
         same_line = [self.unit.users[other.index] for other in self.machine.kernel.body

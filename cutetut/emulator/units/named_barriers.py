@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,16 +11,14 @@ from ..checks.clocks import Knowledge
 from ..errors import EmulatorError, IllegalInstruction
 from ..machine.memory import threads_of, warps_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
-from ..machine.stuck import OTHERWISE, Cause, Report, Wait, by_instruction, threads_in
 from ..machine.threads import DONE
-from ..ptx.syntax import Immediate
+from . import named_barrier_reports as reports
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
+    from ..machine.stuck import Report, Wait
     from ..ptx.syntax import Instruction
 
-SAME_COUNT = "every bar.sync and bar.arrive of one phase must name the same number of threads"
-USE = "the number and the thread count of each named barrier, and who arrives there"
 ALL_THREADS = 0  # the count of a barrier without one: every warp of the CTA that has not exited
 
 
@@ -54,12 +51,14 @@ class Barriers(UnitState):
         self.pending: dict[tuple[int, int], NamedBarrier] = {}
         self.used: dict[tuple[int, int], dict[int, Instruction]] = {}  # (warp, number) -> count -> where it arrived
         self.last_wait: dict[tuple[int, int], NamedBarrier] = {}  # (warp, number) -> the last phase it waited for
+        self.last_of_cta: dict[tuple[int, int], NamedBarrier] = {}  # the last phase of a barrier without a count
         self.votes = np.zeros(machine.T, np.bool_)
 
     def reset(self) -> None:
         self.pending.clear()
         self.used.clear()
         self.last_wait.clear()
+        self.last_of_cta.clear()
 
     def arrive(
         self,
@@ -113,7 +112,7 @@ class Barriers(UnitState):
                 f"barrier {number} is used with a count of {expected} while a phase with a count of "
                 f"{barrier.expected} is pending",
                 threads=mine[:1],
-                hint=SAME_COUNT,
+                hint=reports.SAME_COUNT,
             )
             before, threads = (barrier.waiting + barrier.passing)[0]
             self.machine.scheduler.note(error, before, int(threads[0]), "the pending phase was begun here")
@@ -139,6 +138,8 @@ class Barriers(UnitState):
                 hint="number_of_threads of the barrier, and how many warps use it",
             )
         del self.pending[cta, number]
+        if barrier.expected == ALL_THREADS:
+            self.last_of_cta[cta, number] = barrier
         if barrier.waiting:
             threads = np.concatenate([t for _, t in barrier.waiting])
             self.machine.clocks.acquire(np.unique(threads >> 5), barrier.known)
@@ -147,70 +148,14 @@ class Barriers(UnitState):
             if barrier.on_release is not None:
                 barrier.on_release(threads)
 
-    # -- counts that disagree -----------------------------------------------------------------
-
     def blames(self, here: int, other: int) -> EmulatorError | None:
-        """A named barrier that one of two warps has waited at, and the other uses with another count."""
-        for waiter, absent in ((here, other), (other, here)) if here != other else ():
-            for (warp, number), phase in self.last_wait.items():
-                if warp != waiter or phase.has(absent):
-                    continue
-                mine, theirs = self.used[warp, number], self.used.get((absent, number), {})
-                others = {count: inst for count, inst in (self._written(number) | theirs).items() if count not in mine}
-                if phase.expected not in theirs and others:
-                    one = phase.expected, mine[phase.expected], 32 * warp
-                    return self._two_counts(number, one, next(iter(others.items())))
-        return None
-
-    def other_counts(self, cta: int, number: int, expected: int) -> list[tuple[int, Instruction, int]]:
-        """(count, instruction, first thread of the warp) of a CTA's arrivals with another count than this one."""
-        per_cta = self.machine.warps_per_cta
-        return [
-            (count, inst, 32 * warp)
-            for warp in range(cta * per_cta, (cta + 1) * per_cta)
-            for count, inst in self.used.get((warp, number), {}).items()
-            if ALL_THREADS != expected != count
-        ]
+        return reports.two_counts(self, here, other) or reports.in_a_branch(self, here, other)
 
     def cta_over(self, cta: int, thread: int) -> None:
-        """A warning for a phase that has never completed, if others had another count.
+        reports.left_behind(self, cta)
 
-        Arrivals that nobody waits for are left behind by correct kernels, too.
-        """
-        for (owner, number), barrier in self.pending.items():
-            others = self.other_counts(cta, number, barrier.expected) if owner == cta else []
-            if others:
-                inst, threads = (barrier.waiting + barrier.passing)[0]
-                self.machine.scheduler.warn(
-                    f"barrier {number} is used with a count of {barrier.expected} here and with a count of "
-                    f"{others[0][0]} elsewhere; the CTA exits with {barrier.arrived} threads at it",
-                    inst, int(threads[0]), SAME_COUNT, (*others[0][1:], "the other count is here"),
-                )  # fmt: skip
-
-    def _written(self, number: int) -> dict[int, Instruction]:
-        """Thread counts that the program has for a barrier, where both are constants."""
-        found = {}
-        for inst in self.machine.kernel.body:
-            if inst.parts[0] not in ("bar", "barrier") or inst.parts[1] in ("warp", "cluster"):
-                continue
-            operands = inst.operands[1:-1] if "red" in inst.parts else inst.operands
-            constants = [int(o.value) for o in operands if isinstance(o, Immediate)]
-            if len(constants) == 2 and constants[0] == number:
-                found[constants[1]] = inst
-        return found
-
-    def _two_counts(
-        self, number: int, one: tuple[int, Instruction, int], other: tuple[int, Instruction]
-    ) -> IllegalInstruction:
-        (count, inst, thread), (more, elsewhere) = one, other
-        error = IllegalInstruction(
-            f"barrier {number} is used with a count of {count} here and with a count of {more} elsewhere, so the two "
-            "sides do not wait for each other",
-            hint=SAME_COUNT,
-        )
-        error.place = self.machine.scheduler.place(inst, thread)
-        error.notes.append(f"  the other count is here:\n{self.machine.scheduler.place(elsewhere, None).describe()}")
-        return error
+    def stuck(self, report: Report) -> list[Wait]:
+        return reports.waits(self, report)
 
     def live_threads(self, cta: int) -> int:
         """32 for every warp of a CTA that has not exited: what a barrier without a count expects."""
@@ -227,42 +172,6 @@ class Barriers(UnitState):
 
     def exited(self, threads: np.ndarray) -> None:
         self.recheck()
-
-    # -- nobody can go on ---------------------------------------------------------------------
-
-    def stuck(self, report: Report) -> list[Wait]:
-        return [self._wait(cta, number, phase, report) for (cta, number), phase in sorted(self.pending.items())
-                if phase.waiting]  # fmt: skip
-
-    def _wait(self, cta: int, number: int, phase: NamedBarrier, report: Report) -> Wait:
-        expected, lines = phase.expected or self.live_threads(cta), []
-        for inst, threads in by_instruction(phase.waiting):
-            lines.append(
-                f"  {report.who(threads)} wait at barrier {number}: {phase.arrived} of {expected} threads have "
-                f"arrived ({report.short(inst)})"
-            )
-        for inst, threads in by_instruction(phase.passing):
-            lines.append(f"    arrived without waiting: {report.warps(threads)} ({report.short(inst)})")
-        elsewhere: dict[tuple[int, str], list[int]] = {}
-        for count, inst, thread in self.other_counts(cta, number, phase.expected):
-            elsewhere.setdefault((count, report.short(inst)), []).append(thread)
-        for (count, where), firsts in elsewhere.items():
-            who = report.warps(np.array(firsts))
-            lines.append(f"    arrived in other phases with a count of {count}: {who} ({where})")
-        arrived = np.concatenate([threads for _, threads in phase.arrivals])
-        away = np.setdiff1d(np.flatnonzero(self.machine.cta_of == cta), arrived)
-        could = report.candidates(away, lambda inst: number in _numbers(inst))
-        lines.append(f"    could still arrive: {report.could(could)}")
-        return Wait(np.concatenate([threads for _, threads in phase.waiting]), lines, threads_in(could),
-                    [Cause(OTHERWISE, USE)])  # fmt: skip
-
-
-def _numbers(inst: Instruction) -> Collection[int]:
-    """The barriers that an instruction may arrive at."""
-    if inst.parts[0] not in ("bar", "barrier") or inst.parts[1] in ("warp", "cluster"):
-        return ()
-    name = inst.operands[1 if "red" in inst.parts else 0]
-    return (int(name.value),) if isinstance(name, Immediate) else range(16)
 
 
 def _operands(inst: Instruction, machine: Machine, first: int) -> tuple[np.ndarray, np.ndarray]:
@@ -294,6 +203,7 @@ def _sync(inst: Instruction, machine: Machine) -> Step:
     def step(sel: Selection) -> int | None:
         scheduler = machine.scheduler
         if same_barrier and scheduler.common is not None and not scheduler.machine.unit(Barriers).pending:
+            machine.unit(Barriers).last_of_cta.clear()
             machine.clocks.meet_in_ctas()
             return following  # the whole machine stands here: all barriers complete at once
         scheduler.machine.unit(Barriers).arrive(sel, ids[sel], count[sel], inst, wait=True)

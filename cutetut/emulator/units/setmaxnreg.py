@@ -144,7 +144,7 @@ class RegisterPool(UnitState):
     def _wait(self, inst: Instruction, threads: np.ndarray, report: Report) -> Wait:
         one = next(r for r in self.requests if r.inst is inst and int(r.threads[0]) in threads)
         givers = np.setdiff1d(np.flatnonzero(self.machine.cta_of == self.machine.cta_of[threads[0]]), threads)
-        could = report.candidates(givers, lambda other: other.opcode.startswith("setmaxnreg.dec"))
+        could = report.candidates(givers, lambda other, _: other.opcode.startswith("setmaxnreg.dec"))
         lines = [
             f"  {report.who(threads)} wait at setmaxnreg.inc {one.count} ({report.short(inst)}): "
             f"{one.lacking(self.machine)}",
