@@ -233,6 +233,10 @@ class Machine:
         """What a unit keeps on this machine."""
         return self.units[kind]  # type: ignore[return-value]
 
+    def history(self, thread: int) -> list[str]:
+        """Lines for an error of a thread: what it has done in some unit that may explain it."""
+        return [line for unit in self.units.values() for line in unit.history(thread)]
+
     # -- operands -----------------------------------------------------------------------------
 
     def _make_registers(self) -> None:

@@ -16,7 +16,6 @@ import numpy as np
 from ..checks.guests import Visibility
 from ..checks.races import CHUNK, Races
 from ..errors import InFlight, OutOfBounds, Uninitialized
-from ..units.mbarrier import Mbarriers
 from .memory import HOST, SHARED_BASE, check_alignment, index, threads_of
 from .opcodes import Selection, Step
 
@@ -201,8 +200,8 @@ class SharedMemory:
         self.machine.scheduler.note(error, op.inst, op.thread, "that was issued here")
         if op.barrier is not None:
             error.notes.append(f"  its barrier: {op.barrier.describe()}")
-            error.notes += self.machine.unit(Mbarriers).history(int(threads[0]))
-            if (other := self.machine.unit(Mbarriers).other_phase(op.barrier, int(threads[0]))) is not None:
+            error.notes += self.machine.history(int(threads[0]))
+            if (other := op.barrier.other_phase(self.machine, int(threads[0]))) is not None:
                 error.notes.append(other[0])
                 error.hint = other[1]
         return error
@@ -245,7 +244,7 @@ class SharedMemory:
         if copies := self._copies_of_kernel():
             error.notes.append(f"  no copy to it has been issued yet; the kernel's copies to shared memory: {copies}")
             error.hint = f"the wait for such a copy to complete before this use; or {Uninitialized.hint}"
-        error.notes += self.machine.unit(Mbarriers).history(int(threads[0]))
+        error.notes += self.machine.history(int(threads[0]))
         return error
 
     def _copies_of_kernel(self) -> str:

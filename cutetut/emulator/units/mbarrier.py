@@ -92,6 +92,10 @@ class Mbarrier:
             return f"{text} pending, and {-self.bytes} bytes more than announced have come"
         return f"{text} and {self.bytes} bytes pending"
 
+    def other_phase(self, machine: Machine, thread: int) -> tuple[str, str] | None:
+        """For an error of a thread that uses what a copy is writing: a note and a hint if it has waited before."""
+        return reports.other_phase(machine, self, thread)
+
 
 @state
 class Mbarriers(UnitState):
@@ -252,10 +256,6 @@ class Mbarriers(UnitState):
 
     def history(self, thread: int) -> list[str]:
         return reports.passed_at_once(self, thread)
-
-    def other_phase(self, barrier: Mbarrier, thread: int) -> tuple[str, str] | None:
-        """For an error of a thread that uses what a copy is writing: see mbarrier_reports."""
-        return reports.other_phase(self, barrier, thread)
 
     def stuck(self, report: Report) -> list[Wait]:
         return reports.Waits(self, report).all()

@@ -12,6 +12,7 @@ from ..machine.shared import RANK_SHIFT
 from ..machine.stuck import CERTAIN, NOBODY_EVER, OTHERWISE, TOO_FEW, Cause, Report, Wait, plural, ranges, threads_in
 
 if TYPE_CHECKING:
+    from ..machine.machine import Machine
     from ..machine.pending import Operation
     from ..ptx.syntax import Instruction
     from .mbarrier import Mbarrier, Mbarriers, Waiter
@@ -241,24 +242,24 @@ def passed_at_once(unit: Mbarriers, thread: int) -> list[str]:
     if last.phase >= 0:
         return []
     return [
-        f"  its wait at {_place(unit, last.inst, thread)} for the mbarrier at shared offset "
+        f"  its wait at {_place(unit.machine, last.inst, thread)} for the mbarrier at shared offset "
         f"{barrier.offset} passed at once: parity 1 names the phase before the first, and that is complete"
     ]
 
 
-def other_phase(unit: Mbarriers, barrier: Mbarrier, thread: int) -> tuple[str, str] | None:
+def other_phase(machine: Machine, barrier: Mbarrier, thread: int) -> tuple[str, str] | None:
     """A thread uses what a copy is writing, having waited for an earlier phase: that, and what to look at."""
     last = barrier.seen.get(thread >> 5)
     if last is None or last.phase < 0 or last.completed != barrier.phase:
         return None
     return (
-        f"  its warp has waited for phase {last.phase} of that mbarrier at {_place(unit, last.inst, thread)}; the copy "
-        f"belongs to phase {barrier.phase}",
+        f"  its warp has waited for phase {last.phase} of that mbarrier at {_place(machine, last.inst, thread)}; "
+        f"the copy belongs to phase {barrier.phase}",
         f"the release of the stage, which must come after this use of phase {last.phase}; "
         f"or the wait for phase {barrier.phase} of the mbarrier that the copy signals, if it is meant to use that",
     )
 
 
-def _place(unit: Mbarriers, inst: Instruction, thread: int) -> str:
-    place = unit.machine.scheduler.place(inst, thread)
+def _place(machine: Machine, inst: Instruction, thread: int) -> str:
+    place = machine.scheduler.place(inst, thread)
     return place.source or f"PTX line {place.ptx_line}"
