@@ -2,8 +2,8 @@
 
 Every thread has a program counter, a block number.  Each turn takes the warp that has waited
 longest, the lowest block among its threads (so that diverged lanes meet again where the compiler
-joined them), and every other warp that stands at the same block.  Only the scheduler changes who
-is ready; a unit asks it to make threads wait or exit.
+joined them), and every other warp that stands at the same block; or it draws (schedule.py).  Only the
+scheduler changes who is ready; a unit asks it to make threads wait or exit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Scheduler(Reporter):
         self.budget, self.checks = budget, checks
         machine.scheduler = self
         self.program = decode(machine)
-        self.units = list(machine.units.values())
+        self.units, self.schedule = list(machine.units.values()), machine.schedule
         self.watch = checks.watch(self)
         self.warps = machine.T // 32
         self.pc = np.zeros(machine.T, np.int32)
@@ -81,10 +81,11 @@ class Scheduler(Reporter):
         self.machine.pending.tick()
         if self.turn - self.last_idle > IDLE_TURNS:
             self._let_copies_arrive()
-        if self.common is not None:
+        if self.common is not None and self.schedule.all_together():
             number, sel = self.common, self.everyone
             self.turn += 1
         else:
+            self._spread(self.everyone)
             picked = self._pick()
             if picked is None:
                 return
@@ -179,16 +180,12 @@ class Scheduler(Reporter):
     def _pick(self) -> tuple[int, Selection] | None:
         at = np.where(self.status == READY, self.pc, NOWHERE)  # where each ready thread stands
         lowest = at.reshape(self.warps, 32).min(axis=1)
-        warp = int(np.where(lowest != NOWHERE, self.last_run, NEVER).argmin())
-        number = int(lowest[warp])
-        if number == NOWHERE:
+        ready = lowest != NOWHERE
+        if not ready.any():
             self._wake_somebody()
             return None
         self.turn += 1
-        warps = lowest == number
-        starved = self._starved_block(warp, at) if self.warp_turns[warp] % PATIENCE == 0 else number
-        if starved != number:
-            number, warps = starved, np.arange(self.warps) == warp
+        number, warps = self._draw(at, lowest, ready) if self.schedule.drawn else self._longest_waiting(at, lowest)
         threads = np.flatnonzero((at.reshape(self.warps, 32) == number) & warps[:, None])
         self.last_run[warps] = self.turn
         self.warp_turns[warps] += 1
@@ -197,6 +194,24 @@ class Scheduler(Reporter):
             self.common = number
             return number, self.everyone
         return number, _compact(threads)
+
+    def _longest_waiting(self, at: np.ndarray, lowest: np.ndarray) -> tuple[int, np.ndarray]:
+        """A block, and the warps that execute it: the warp that has waited longest, and those beside it."""
+        warp = int(np.where(lowest != NOWHERE, self.last_run, NEVER).argmin())
+        number = int(lowest[warp])
+        starved = self._starved_block(warp, at) if self.warp_turns[warp] % PATIENCE == 0 else number
+        if starved != number:
+            return starved, np.arange(self.warps) == warp
+        return number, lowest == number
+
+    def _draw(self, at: np.ndarray, lowest: np.ndarray, ready: np.ndarray) -> tuple[int, np.ndarray]:
+        """A block, and the warps that execute it, drawn."""
+        warp = self.schedule.warp(np.flatnonzero(ready))
+        if not self.schedule.lowest():
+            blocks = at[32 * warp : 32 * warp + 32]
+            return self.schedule.block_of(blocks[blocks != NOWHERE]), np.arange(self.warps) == warp
+        number = int(lowest[warp])
+        return number, self.schedule.along(warp, lowest == number, self.machine.warps_per_cta)
 
     def _let_copies_arrive(self) -> None:
         """Some threads go on and on, and others sleep or ask in vain: what is under way must complete at last."""

@@ -82,6 +82,8 @@ class Mbarrier:
     waiters: list[Waiter] = field(default_factory=list)
     arrivals: list[Arrival] = field(default_factory=list)  # of the current phase
     seen: dict[int, Seen] = field(default_factory=dict)  # by warp
+    came: dict[int, int] = field(default_factory=dict)  # the warps that arrived in this phase, and when,
+    completed_by: dict[int, int] | None = None  # and in the last one, None if its last were bytes
 
     def describe(self) -> str:
         text = (
@@ -184,6 +186,8 @@ class Mbarriers(UnitState):
         if arrivals > barrier.pending:
             raise reports.too_many(self, barrier, arrivals, threads)
         barrier.pending -= arrivals
+        times = self.machine.clocks.times(np.unique(threads >> 5))
+        barrier.came.update(zip(np.unique(threads >> 5).tolist(), times.tolist(), strict=True))
         barrier.gathered = self.machine.clocks.release(np.unique(threads >> 5)).join(barrier.gathered)
         barrier.arrivals.append(Arrival(inst, threads, arrivals))
         self.users.setdefault(inst.index, set()).add(barrier.offset)
@@ -200,9 +204,9 @@ class Mbarriers(UnitState):
     def complete_bytes(self, barrier: Mbarrier, nbytes: int) -> None:
         """An asynchronous copy has delivered bytes."""
         barrier.bytes -= nbytes
-        self._settle(barrier)
+        self._settle(barrier, told_of_bytes=True)
 
-    def _settle(self, barrier: Mbarrier) -> None:
+    def _settle(self, barrier: Mbarrier, told_of_bytes: bool = False) -> None:
         self.machine.pending.events += 1
         if barrier.pending or barrier.bytes:
             return
@@ -210,6 +214,7 @@ class Mbarriers(UnitState):
         if late:
             raise reports.too_few_bytes(self, barrier, late)
         barrier.phase += 1
+        barrier.completed_by, barrier.came = None if told_of_bytes else barrier.came, {}
         barrier.pending = barrier.count
         if barrier.gathered is not None:
             barrier.knowledge, barrier.gathered = barrier.gathered.join(barrier.knowledge), None
@@ -253,6 +258,16 @@ class Mbarriers(UnitState):
         self.waits += 1
         seen = Seen(self.waits, inst, phase, barrier.phase)
         barrier.seen.update(dict.fromkeys((threads >> 5).tolist(), seen))
+
+    def known(self, barrier: Mbarrier, threads: np.ndarray) -> bool:
+        """Whether threads know already that the last phase is complete, so that asking earlier is out of the question.
+
+        That is so where all arrivals have happened before.
+        """
+        if barrier.completed_by is None:
+            return False
+        warps, clocks = np.unique(threads >> 5), self.machine.clocks
+        return all(clocks.knows(warps, *arrival).all() for arrival in barrier.completed_by.items())
 
     def history(self, thread: int) -> list[str]:
         return reports.passed_at_once(self, thread)
@@ -414,6 +429,10 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
             if parity:
                 phase = barrier.phase - ((barrier.phase ^ phase) & 1)
             done = phase < barrier.phase
+            if done.any() and machine.schedule.too_early() and not machine.unit(Mbarriers).known(barrier, mine):
+                result[mine] = False
+                machine.unit(Mbarriers).asked_in_vain = True
+                continue
             result[mine[done]] = True
             machine.unit(Mbarriers).users.setdefault(inst.index, set()).add(barrier.offset)
             if done.any():

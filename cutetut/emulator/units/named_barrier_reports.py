@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import DivergentBarrier, EmulatorError, IllegalInstruction
 from ..machine.stuck import OTHERWISE, Cause, Report, Wait, by_instruction, threads_in
+from ..machine.threads import DONE
 from ..ptx.syntax import Immediate
 
 if TYPE_CHECKING:
@@ -96,42 +97,40 @@ def left_behind(unit: Barriers, cta: int) -> None:
 
 
 def in_a_branch(unit: Barriers, here: int, other: int) -> EmulatorError | None:
-    """Two warps are at odds about a barrier of the whole CTA: one has met it at a line that the other goes past."""
+    """Two warps are at odds about a barrier of the whole CTA: they meet, or are about to, at different lines."""
     machine, report = unit.machine, Report(unit.machine.scheduler)
-    for (cta, number), phase in [*unit.pending.items(), *unit.last_of_cta.items()]:
-        if phase.expected or cta != int(machine.cta_of[32 * here]) or cta != int(machine.cta_of[32 * other]):
+    cta = int(machine.cta_of[32 * here])
+    if cta != int(machine.cta_of[32 * other]) or here == other:
+        return None
+    now = {0: None} | {number: phase for (owner, number), phase in unit.pending.items() if owner == cta}
+    before = [(number, phase) for (owner, number), phase in unit.last_of_cta.items() if owner == cta]
+    for number, phase in [*now.items(), *before]:
+        if phase is not None and phase.expected:
             continue
-        for one, two in ((here, other), (other, here)):
-            if (inst := _met_at(phase, one)) is None:
-                continue
-            nexts = [machine.kernel.body[i] for i in sorted(_meets(report, phase, number, two))]
-            odd = [at for at in nexts if _one_is_behind(report, number, inst, at)]
-            if odd and inst not in nexts:
-                return _divergence(report, phase, number, inst, odd[0])
+        one, two = (_meets(report, phase, number, warp) for warp in (here, other))
+        odd = [(a, b) for a in sorted(one) for b in sorted(two) if _one_is_behind(report, number, a, b)]
+        if odd and not one & two:
+            return _divergence(report, phase, number, cta, odd[0])
     return None
 
 
-def _one_is_behind(report: Report, number: int, a: Instruction, b: Instruction) -> bool:
+def _one_is_behind(report: Report, number: int, a: int, b: int) -> bool:
     """Whether a warp comes from one barrier to the other next, and not back: then these are not two roles' own."""
-    return (b.index in _behind(report, a, number)) != (a.index in _behind(report, b, number))
+    return (b in _behind(report, a, number)) != (a in _behind(report, b, number))
 
 
-def _met_at(phase: NamedBarrier, warp: int) -> Instruction | None:
-    """Where a warp takes part in a phase."""
-    return next((inst for inst, threads in phase.arrivals if (threads >> 5 == warp).any()), None)
-
-
-def _meets(report: Report, phase: NamedBarrier, number: int, warp: int) -> set[int]:
-    """Where a warp meets a barrier in this phase: there it stands, or these lines it comes to next."""
-    if (inst := _met_at(phase, warp)) is not None:
-        return {inst.index}
+def _meets(report: Report, phase: NamedBarrier | None, number: int, warp: int) -> set[int]:
+    """Where a warp meets a barrier in this phase: there it stands, or these it comes to next."""
+    met = {inst.index for inst, threads in phase.arrivals if (threads >> 5 == warp).any()} if phase else set()
+    if met:
+        return met
     lanes = slice(32 * warp, 32 * warp + 32)
     return set().union(*(_first(report, pc, number) for pc in np.unique(report.pc[lanes]).tolist()))
 
 
-def _behind(report: Report, inst: Instruction, number: int) -> set[int]:
+def _behind(report: Report, at: int, number: int) -> set[int]:
     """Where a warp meets a barrier next that has met it here."""
-    return _first(report, report.machine.block_after(inst), number)
+    return _first(report, report.machine.block_after(report.machine.kernel.body[at]), number)
 
 
 def _first(report: Report, start: int, number: int) -> set[int]:
@@ -149,22 +148,25 @@ def _first(report: Report, start: int, number: int) -> set[int]:
 
 
 def _divergence(
-    report: Report, phase: NamedBarrier, number: int, inst: Instruction, elsewhere: Instruction
+    report: Report, phase: NamedBarrier | None, number: int, cta: int, lines: tuple[int, int]
 ) -> DivergentBarrier:
-    """Some warps of a phase are at one line, and the others at another, or on their way there."""
-    machine = report.machine
-    mine = np.concatenate([threads for at, threads in phase.arrivals if at is inst])
-    cta = np.flatnonzero((machine.cta_of == machine.cta_of[mine[0]]) & machine.live)
-    there = [threads for at, threads in phase.arrivals if at is elsewhere]
-    others = np.concatenate(there) if there else cta[~np.isin(cta >> 5, np.unique(mine >> 5))]
-    verb = "arrived" if there else "will arrive"
+    """Some warps of a CTA meet at one line and others at another, or are on their way there."""
+    machine, body = report.machine, report.machine.kernel.body
+    warps = [w for w in np.unique(np.flatnonzero(machine.cta_of == cta) >> 5).tolist()
+             if (report.status[32 * w : 32 * w + 32] != DONE).any()]  # fmt: skip
+    meets = {warp: _meets(report, phase, number, warp) for warp in warps}
+    texts, places = [], []
+    for at, elsewhere in (lines, lines[::-1]):
+        mine = [warp for warp in warps if at in meets[warp] and elsewhere not in meets[warp]]
+        there = phase is not None and any(inst.index == at for inst, _ in phase.arrivals)
+        verb = "arrived" if there else "will arrive"
+        texts.append(f"{report.warps(32 * np.array(mine))} {verb} at {report.short(body[at])}")
+        places.append((body[at], 32 * mine[0]))
     error = DivergentBarrier(
-        f"{report.warps(mine)} arrived at barrier {number} at {report.short(inst)}, and {report.warps(others)} {verb} "
-        f"at {report.short(elsewhere)}: at the same barrier, but at different lines",
-        hint=EVERY_WARP,
+        f"barrier {number} is met at different lines: {texts[0]}, {texts[1]}, at the same barrier", hint=EVERY_WARP
     )
-    error.place = machine.scheduler.place(inst, int(mine[0]))
-    machine.scheduler.note(error, elsewhere, int(others[0]), "the other line")
+    error.place = machine.scheduler.place(*places[0])
+    machine.scheduler.note(error, *places[1], "the other line")
     return error
 
 
