@@ -15,6 +15,8 @@ from .errors import LaunchError
 from .machine.machine import Counters, Dim, Launch, Machine
 from .machine.memory import GlobalMemory
 from .machine.scheduler import Checks, Scheduler
+from .progress import Progress
+from .ptx.source import kernel_name
 from .ptx.syntax import Module
 from .units import load_all
 
@@ -60,12 +62,14 @@ def launch(
     machine = Machine(
         module, function, Launch(grid, block, cluster, dynamic_smem, tuple(params), cooperative), memory, out
     )
+    progress = Progress(kernel_name(function), len(machine.order))
     try:
-        scheduler = Scheduler(machine, _budget(budget), checks())
+        scheduler = Scheduler(machine, _budget(budget), checks(), progress.at)
         with np.errstate(all="ignore"):
             for first in range(0, len(machine.order), machine.residents):
                 scheduler.run_wave(first)
-    finally:
+    finally:  # Ctrl-C comes this way, too
+        progress.close()
         machine.release()
     return LaunchReport(kernel, machine.counters, time.perf_counter() - started)
 

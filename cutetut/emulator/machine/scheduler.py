@@ -25,6 +25,7 @@ from .threads import DONE, PARKED, READY, WAITING, WARPGROUP
 PATIENCE = 32  # every so many turns of a warp its longest waiting lane is next: spinning lanes cannot starve others
 NOWHERE, NEVER = np.iinfo(np.int32).max, np.iinfo(np.int64).max
 TIME_OUTS = 3  # times that every sleeper may wake in vain, with no event in between, before it is a deadlock
+REPORTS = 256  # turns, between two looks at how far the launch is
 IDLE_TURNS = 2048  # turns that spinning threads may take before an operation under way completes regardless
 
 
@@ -40,8 +41,12 @@ class Checks:
 class Scheduler(Reporter):
     """Runs the waves of one launch on a machine."""
 
-    def __init__(self, machine: Machine, budget: int, checks: Checks) -> None:
+    def __init__(
+        self, machine: Machine, budget: int, checks: Checks, progress: Callable[[int], None] = lambda done: None
+    ) -> None:
+        """progress is told from time to time how many CTAs are done."""
         super().__init__(machine)
+        self.progress, self.ctas_done, self.next_report = progress, 0, REPORTS
         self.budget, self.checks = budget, checks
         machine.scheduler = self
         self.program = decode(machine)
@@ -81,6 +86,9 @@ class Scheduler(Reporter):
         self.machine.pending.tick()
         if self.turn - self.last_idle > IDLE_TURNS:
             self._let_copies_arrive()
+        if self.turn >= self.next_report:
+            self.next_report = self.turn + REPORTS
+            self.progress(self.ctas_done)
         if self.common is not None and self.schedule.all_together():
             number, sel = self.common, self.everyone
             self.turn += 1
@@ -321,6 +329,7 @@ class Scheduler(Reporter):
         """CTAs whose last thread is among these leave their shared memory to others."""
         for cta in np.unique(self.machine.cta_of[threads]).tolist():
             if (self.status[self.machine.cta_of == cta] == DONE).all():
+                self.ctas_done += 1
                 last = threads[self.machine.cta_of[threads] == cta]
                 self.machine.shared.visible.check_exit(cta, int(last[0]))
                 for unit in self.units:
