@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cutetut.emulator.errors import Deadlock, DivergentBarrier, EmulatorError, InFlight, MissingBarrier
+from cutetut.explore import first_failure
 from tests.emulator.harness import kernel, run
 
 pytestmark = pytest.mark.emulator
@@ -218,3 +219,39 @@ def test_a_stage_released_before_its_use(monkeypatch: pytest.MonkeyPatch) -> Non
     report = str(caught.value)
     assert "its warp has waited for phase 0 of that mbarrier" in report and "belongs to phase 1" in report
     assert "the release of the stage, which must come after this use of phase 0" in caught.value.hint
+
+
+# -- CTAs that take turns -------------------------------------------------------------------------
+
+# Each CTA waits until the semaphore says that it is its turn, and passes it on; the last one sets it back to zero.
+TURNS = """mov.u32 %r5, %ctaid.x; mov.u32 %r6, %nctaid.x; sub.u32 %r6, %r6, 1; setp.eq.u32 %p4, %r5, %r6;
+@%p1 bra MET; {skip}
+W: ld.acquire.gpu.global.b32 %r7, [%rd0]; setp.ne.u32 %p3, %r7, %r5; @%p3 bra W;
+MET: bar.sync 0; @%p1 bra END; add.u32 %r8, %r5, 1; selp.u32 %r8, 0, %r8, %p4;
+atom.exch.acq_rel.gpu.global.b32 %r9, [%rd0], %r8; END:"""
+
+
+def take_turns(skip: str) -> None:
+    run(kernel(f"{START}\n{TURNS.format(skip=skip)}", header=SHARED), np.zeros(1, np.uint32), grid=(4, 1, 1),
+        block=(64, 1, 1))  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_turn_taken_without_waiting_for_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last CTA does not wait: if the others still do, its zero may leave them waiting for ever.
+
+    Lane 0 of each looks at the semaphore, and its mates stand at the barrier: none of that is divergence.
+    """
+    monkeypatch.setenv("CUTETUT_ASYNC", f"random:{seed}")
+    monkeypatch.setenv("CUTETUT_SCHEDULE", f"random:{seed}")
+    take_turns("")
+    try:
+        take_turns("@%p4 bra MET;")
+    except Deadlock as stuck:
+        assert "look again and again at memory that nobody changes" in str(stuck)
+        assert "who writes what the loop looks at" in stuck.hint
+
+
+def test_such_a_turn_does_end_in_a_deadlock_under_some_schedule() -> None:
+    failure = first_failure(lambda: take_turns("@%p4 bra MET;"), ("late",))
+    assert failure is not None and isinstance(failure.error, Deadlock)
