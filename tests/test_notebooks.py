@@ -382,7 +382,8 @@ def nbval(path, folder):
     command = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", *options, str(path)]
     first = {"PYTHONPATH": str(ROOT), "JUPYTER_PATH": str(folder)}
     paths = {name: os.pathsep.join(filter(None, [value, os.environ.get(name)])) for name, value in first.items()}
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **paths}, timeout=1800)
+    environment = {**os.environ, **paths, "CUTETUT_PROGRESS": "0"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=1800)
 
 
 @pytest.mark.parametrize("name", COMMITTED)

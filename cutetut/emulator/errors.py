@@ -136,7 +136,7 @@ class IllegalInstruction(EmulatorError):
 
 
 class DivergentBarrier(EmulatorError):
-    """A warp-wide or aligned instruction was executed by part of a warp only."""
+    """Part of a warp executed a warp-wide instruction, or part of a CTA's warps a barrier of the whole CTA."""
 
     hint = "a barrier or shuffle inside an if that only some threads of a warp take"
 

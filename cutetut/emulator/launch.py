@@ -9,12 +9,16 @@ from typing import TextIO
 
 import numpy as np
 
+from .checks import deadlock, spinning
+from .checks.marked_loads import MarkedLoads
 from .checks.ordering import Ordering
 from .checks.written import ANYWHERE, WHOLE, may_write
 from .errors import LaunchError, own_failures
 from .machine.machine import Counters, Dim, Launch, Machine
 from .machine.memory import GlobalMemory
-from .machine.scheduler import Scheduler
+from .machine.scheduler import Checks, Scheduler
+from .progress import Progress
+from .ptx.source import kernel_name
 from .ptx.syntax import Module
 from .units import load_all
 
@@ -70,13 +74,15 @@ def launch(
         machine = Machine(module, function, shape, memory, out)
         machine.checks = memory.checks = machine.unit(Ordering)
         _watch(machine)
+    progress = Progress(kernel_name(function), len(machine.order))
     try:
         with own_failures("it decoded the kernel"):
-            scheduler = Scheduler(machine, _budget(budget))
+            scheduler = Scheduler(machine, _budget(budget), checks(), progress.at)
         with np.errstate(all="ignore"), own_failures("it ran the kernel", scheduler.locate):
             for first in range(0, len(machine.order), machine.residents):
                 scheduler.run_wave(first)
-    finally:
+    finally:  # Ctrl-C comes this way, too
+        progress.close()
         machine.release()
     return LaunchReport(kernel, machine.counters, time.perf_counter() - started, machine.written)
 
@@ -95,6 +101,12 @@ def _watch(machine: Machine) -> None:
             address = int.from_bytes(value[at : at + 8], "little")
             if memory.find(address) is not None:
                 memory.watch(address)
+
+
+def checks() -> Checks:
+    """The checks of one launch."""
+    loads = MarkedLoads()
+    return Checks(deadlock.error, spinning.watch, loads.program_after, loads.tolerates)
 
 
 def _budget(budget: int | None) -> int:

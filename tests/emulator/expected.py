@@ -170,7 +170,7 @@ EXPECTED = {
             r"warps \[0\] wait for phase 0 of the mbarrier at shared offset 24.* 1 of 5 arrivals",
             "each phase takes 5 arrivals",
             r"this phase: 4 arrivals by warps 4-7",
-            r"could still arrive: warps 4-7 \(tma_gemm.py:\d+\), warps 4-7 \(tma_gemm.py:\d+\)",
+            r"could still arrive: nobody else; warps 4-7 \(tma_gemm.py:\d+, tma_gemm.py:\d+\) only a second time",
         ),
         ("mbarrier_wait(empty + stage", INIT_EMPTY, "mbarrier_arrive(empty + freed)", "mbarrier_arrive(empty + (n"),
         "the arrival count of mbarrier_init",

@@ -29,14 +29,23 @@ def test_in_a_deadlock(number: str) -> None:
 
 
 def test_a_race_behind_a_barrier_that_the_other_warp_has_used_with_another_count() -> None:
-    with pytest.raises(IllegalInstruction, match="barrier 5 is used with a count of .* here and") as caught:
+    with pytest.raises(IllegalInstruction, match="barrier 1 is used with a count of 32 here and .* 96 elsew") as caught:
         two_warps(
-            "bar.sync %r4, 64; st.shared.b32 [%r11], %r1; bar.arrive %r4, 32;",
-            "bar.sync %r4, 64; bar.sync %r4, 32; ld.shared.b32 %r2, [%r11];",
+            "bar.sync 1, 64; st.shared.b32 [%r11], %r1; bar.arrive 1, 96;",
+            "bar.sync 1, 64; bar.sync 1, 32; ld.shared.b32 %r2, [%r11];",
         )
     report = str(caught.value)
     assert "what came of it: load of shared memory" in report or "what came of it: store to shared memory" in report
     assert "st.shared.b32" in report and "ld.shared.b32" in report and "the same number of threads" in report
+
+
+def test_two_counts_on_purpose_are_not_to_blame_for_a_race() -> None:
+    """Both warps meet with one count, and one of them later arrives with another, for a third warp that waits."""
+    with pytest.raises(MissingBarrier, match="nothing orders the two"):
+        two_warps(
+            "bar.sync 1, 64; st.shared.b32 [%r11], %r1; bar.arrive 1, 96;",
+            "bar.sync 1, 64; ld.shared.b32 %r2, [%r11]; bar.arrive 1, 96;",
+        )
 
 
 def test_a_race_beside_barriers_that_agree_is_a_race() -> None:

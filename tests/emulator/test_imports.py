@@ -53,3 +53,11 @@ def test_a_foreign_import_would_be_seen(line: str) -> None:
 def test_the_host_side_does_import_them() -> None:
     found = set().union(*(imports(path.read_text()) for path in (FOLDER / "host").glob("*.py")))
     assert {name.split(".")[0] for name in found} >= {"torch", "cutlass", "cuda"}
+
+
+@pytest.mark.parametrize("name", ["scheduler", "reporter", "schedule", "stuck", "pending", "residents", "threads"])
+def test_who_runs_next_knows_no_unit_and_no_check(name: str) -> None:
+    """Units register themselves, and launch.py brings the checks; what is imported for types only does not count."""
+    tree = ast.parse((FOLDER / "machine" / f"{name}.py").read_text())
+    tree.body = [node for node in tree.body if not isinstance(node, ast.If)]
+    assert not {line for line in imports(ast.unparse(tree)) if line.startswith(("..units", "..checks"))}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cutetut.emulator import ptx
-from cutetut.emulator.checks.spinning import waiting_loops
 from cutetut.emulator.errors import Deadlock
+from cutetut.emulator.ptx.loops import waiting_loops
 from tests.emulator.harness import kernel, run, wait
 
 # Every thread of every CTA says that it is there; the first of each waits until all are, and reads the count.

@@ -97,6 +97,9 @@ class Reports:
         if op.barrier is not None:
             error.notes.append(f"  its barrier: {op.barrier.describe()}")
         error.notes += self._history(threads)
+        if op.barrier is not None and (other := op.barrier.other_phase(self.machine, int(threads[0]))) is not None:
+            error.notes.append(other[0])
+            error.hint = other[1]
         return error
 
     def _over_mbarrier(self, host: int, threads: np.ndarray, verb: str) -> IllegalInstruction:
@@ -281,7 +284,7 @@ class Reports:
             return error
         here = int(error.threads[0])
         for unit in m.units.values():
-            cause = unit.blames((here >> 5, thread >> 5))
+            cause = unit.blames(here >> 5, thread >> 5)
             if cause is not None:
                 access = m.scheduler.place(m.kernel.body[inst], here)
                 cause.notes.append(f"  what came of it: {error.what}\n{access.describe()}")
@@ -334,7 +337,7 @@ class Reports:
         return self._place(shadow, host)
 
     def _history(self, threads: np.ndarray) -> list[str]:
-        return [line for unit in self.machine.units.values() for line in unit.history(int(threads[0]))]
+        return self.machine.history(int(threads[0]))
 
     def _copies_of_kernel(self) -> str:
         """Where the kernel issues asynchronous copies into shared memory."""

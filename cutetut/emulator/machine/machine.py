@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import EmulatorError, LaunchError, UnknownInstruction
 from ..numbers.rounding import UINT
+from ..ptx.loops import waiting_loops
 from ..ptx.syntax import (
     BYTES,
     Function,
@@ -36,6 +37,7 @@ from .memory import LOCAL_WINDOW, SHARED_BASE, SHARED_LIMIT, SHARED_WINDOW, Gene
 from .opcodes import STATES, Selection, UnitState
 from .pending import Pending
 from .residents import SM_COUNT, emulated_at_once
+from .schedule import Schedule
 from .shared import RANK_SHIFT, SharedMemory
 
 if TYPE_CHECKING:
@@ -110,13 +112,16 @@ class Machine:
         self.block_threads = int(np.prod(launch.block))
         self.warps_per_cta = -(-self.block_threads // 32)
         self.cluster_size = int(np.prod(launch.cluster))
+        self.schedule = Schedule()
         self.order = _cta_order(launch)
         variables = [*module.variables.values(), *kernel.variables.values()]
         self.residents = emulated_at_once(
             kernel, len(self.order), self.cluster_size, self.warps_per_cta * 32,
             launch.dynamic_smem + sum(v.nbytes for v in variables if v.space == "shared" and not v.extern),
-            launch.cooperative,
+            launch.cooperative, self.schedule,
         )  # fmt: skip
+        if not waiting_loops(kernel, elsewhere=True) or self.residents == len(self.order):
+            self.order = self.schedule.order(self.order, self.cluster_size)
         self.T = self.residents * self.warps_per_cta * 32
         threads = np.arange(self.T)
         self.lane = (threads % 32).astype(np.uint32)
@@ -240,6 +245,10 @@ class Machine:
     def unit(self, kind: type[_State]) -> _State:
         """What a unit keeps on this machine."""
         return self.units[kind]  # type: ignore[return-value]
+
+    def history(self, thread: int) -> list[str]:
+        """Lines for an error of a thread: what it has done in some unit that may explain it."""
+        return [line for unit in self.units.values() for line in unit.history(thread)]
 
     # -- operands -----------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from .threads import Selection as Selection
 if TYPE_CHECKING:
     from ..ptx.syntax import Instruction
     from .machine import Machine
+    from .stuck import Report, Wait
 
 Step = Callable[[Selection], Any]  # a control step returns the next block: one number, or one per thread
 Decoder = Callable[["Instruction", "Machine"], Step]
@@ -68,16 +69,20 @@ class UnitState:
         return False
 
     def somebody_sleeps(self) -> bool:
-        """Whether threads sleep here until a copy completes."""
+        """Whether threads sleep here until a copy completes, or have asked in vain since this was last called."""
         return False
 
     def history(self, thread: int) -> list[str]:
         """Lines for an error of a thread: what it has done here that may explain it."""
         return []
 
-    def blames(self, warps: tuple[int, int]) -> EmulatorError | None:
-        """For a race of two warps: the mistake in using this unit that led to it."""
+    def blames(self, here: int, other: int) -> EmulatorError | None:
+        """For a race between two warps, the one that runs named first: the mistake here that led to it."""
         return None
+
+    def stuck(self, report: Report) -> list[Wait]:
+        """Nobody can go on: who sleeps here, what they wait for, and who could bring it about."""
+        return []
 
 
 class Wrapper(Protocol):

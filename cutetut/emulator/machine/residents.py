@@ -9,11 +9,12 @@ of such kernels all CTAs that an H200 would hold run at once.
 
 from __future__ import annotations
 
-from ..checks.spinning import waiting_loops
+from ..ptx.loops import waiting_loops
 from ..ptx.syntax import BYTES, Function
+from .schedule import Schedule
+from .threads import WARP as WARP  # host/ tells it with the other properties of the GPU
 
 SM_COUNT = 132  # of an H100 SXM or H200
-WARP = 32
 THREADS_PER_SM = 2048
 BLOCKS_PER_SM = 32
 THREADS_PER_BLOCK = 1024
@@ -33,13 +34,18 @@ def blocks_per_sm(threads: int, shared: int) -> int:
     return min(BLOCKS_PER_SM, THREADS_PER_SM // (warps * WARP), SHARED_PER_SM // (shared + SHARED_RESERVED))
 
 
-def emulated_at_once(kernel: Function, ctas: int, cluster: int, threads: int, shared: int, cooperative: bool) -> int:
-    """How many of `ctas` the emulator runs at once: whole clusters. threads, and bytes of shared memory: of a CTA."""
+def emulated_at_once(
+    kernel: Function, ctas: int, cluster: int, threads: int, shared: int, cooperative: bool, schedule: Schedule
+) -> int:
+    """How many of `ctas` the emulator runs at once: whole clusters. threads, and bytes of shared memory: of a CTA.
+
+    Where no CTA relies on another one's being there, the schedule may choose fewer.
+    """
     if cooperative:
         return ctas
     if waiting_loops(kernel, elsewhere=True):
         fit = SM_COUNT * blocks_per_sm(threads, shared)
-    else:
-        register_bytes = sum(BYTES[r.type] for r in kernel.registers.values())
-        fit = min(THREADS_AT_ONCE // threads, REGISTER_BYTES_AT_ONCE // max(1, register_bytes * threads))
-    return min(ctas, max(1, fit // cluster) * cluster)
+        return min(ctas, max(1, fit // cluster) * cluster)
+    register_bytes = sum(BYTES[r.type] for r in kernel.registers.values())
+    fit = min(THREADS_AT_ONCE // threads, REGISTER_BYTES_AT_ONCE // max(1, register_bytes * threads))
+    return schedule.residents(min(ctas, max(1, fit // cluster) * cluster), cluster)

@@ -2,74 +2,72 @@
 
 Every thread has a program counter, a block number.  Each turn takes the warp that has waited
 longest, the lowest block among its threads (so that diverged lanes meet again where the compiler
-joined them), and every other warp that stands at the same block.  Only the scheduler changes who
-is ready; a unit asks it to make threads wait or exit.
+joined them), and every other warp that stands at the same block; or it draws (schedule.py).  Only the
+scheduler changes who is ready; a unit asks it to make threads wait or exit.
 """
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
 
-from ..checks.deadlock import Report
-from ..checks.spinning import Spinning, waiting_loops
-from ..checks.tolerance import Tolerance
-from ..checks.unwritten import Loads, is_load_from_shared
-from ..errors import (
-    BudgetExceeded,
-    Deadlock,
-    EmulatorError,
-    EmulatorWarning,
-    InFlight,
-    Place,
-    Uninitialized,
-)
-from ..ptx.source import describe, kernel_name
-from ..ptx.source import text as source_text
+from ..errors import BudgetExceeded, EmulatorError
 from ..ptx.syntax import Instruction
-from ..units.cluster import ClusterBarriers
-from ..units.mbarrier import Mbarriers
-from ..units.named_barriers import Barriers
-from ..units.setmaxnreg import RegisterPool
 from .machine import Machine
 from .memory import threads_of
 from .opcodes import Selection
-from .program import Block, decode, narrow
+from .program import Block, Program, decode, narrow
+from .reporter import Reporter
+from .threads import DONE, PARKED, READY, WAITING, WARPGROUP
 
-READY, WAITING, PARKED, DONE = range(4)
 PATIENCE = 32  # every so many turns of a warp its longest waiting lane is next: spinning lanes cannot starve others
 NOWHERE, NEVER = np.iinfo(np.int32).max, np.iinfo(np.int64).max
-
-
-WARPGROUP = 128  # threads
 TIME_OUTS = 3  # times that every sleeper may wake in vain, with no event in between, before it is a deadlock
+REPORTS = 256  # turns, between two looks at how far the launch is
 IDLE_TURNS = 2048  # turns that spinning threads may take before an operation under way completes regardless
 
 
-class Scheduler:
+@dataclass(frozen=True)
+class Checks:
+    """What the checks do for the scheduler, which knows none of them: launch.py brings them together."""
+
+    stuck: Callable[[Scheduler], EmulatorError]  # why nobody can go on
+    watch: Callable[[Scheduler], Callable[[int], None] | None]  # what sees the number of every block that is executed
+    program_after: Callable[[Scheduler, EmulatorError], Program | None]  # what to go on with after an error
+    tolerates: Callable[[Scheduler, str, EmulatorError, Instruction], bool]  # whether the user lets one go
+
+
+class Scheduler(Reporter):
     """Runs the waves of one launch on a machine."""
 
-    def __init__(self, machine: Machine, budget: int) -> None:
-        self.machine = machine
-        self.budget = budget
+    def __init__(
+        self, machine: Machine, budget: int, checks: Checks, progress: Callable[[int], None] = lambda done: None
+    ) -> None:
+        """progress is told from time to time how many CTAs are done."""
+        super().__init__(machine)
+        self.progress, self.ctas_done, self.next_report = progress, 0, REPORTS
+        self.budget, self.checks = budget, checks
         machine.scheduler = self
         self.program = decode(machine)
-        loops = waiting_loops(machine.kernel)
-        self.spinning = Spinning(self, loops) if loops else None
-        self.loads: Loads | None = None  # of unwritten shared memory; from the first on, `program` marks values
-        self.kernel_name = kernel_name(machine.kernel)
+        self.units, self.schedule = list(machine.units.values()), machine.schedule
+        self.watch = checks.watch(self)
         self.warps = machine.T // 32
         self.pc = np.zeros(machine.T, np.int32)
         self.status = np.zeros(machine.T, np.uint8)
         self.last_run = np.zeros(self.warps, np.int64)
         self.warp_turns = np.zeros(self.warps, np.int64)  # how often a warp was picked,
         self.lane_turn = np.zeros(machine.T, np.int64)  # and its count when each thread last ran
-        self.current: Instruction | None = None
         self.turn = 0
-        self.warned: set[tuple[str, int]] = set()
-        self.tolerance = Tolerance.from_environment()
+
+    def tolerates(self, kind: str, error: EmulatorError, inst: Instruction) -> bool:
+        """Whether the user wants the kernel to go on after this error; if so it has been reported (tolerance.py).
+
+        Ask it, with the finished error and the instruction that runs, where the error would be raised.
+        """
+        return self.checks.tolerates(self, kind, error, inst)
 
     # -- one wave -----------------------------------------------------------------------------
 
@@ -88,8 +86,6 @@ class Scheduler:
         self.last_idle = self.turn
         self.idle_time_outs = 0
         self.events_at_time_out = -1
-        if self.spinning is not None:
-            self.spinning.last_other = self.turn
         while self.live:
             self.step()
         machine.pending.complete_all()
@@ -97,16 +93,22 @@ class Scheduler:
     def step(self) -> None:
         """Run one block for the threads that stand at it."""
         self.machine.pending.tick()
-        if self.common is not None:
+        if self.turn - self.last_idle > IDLE_TURNS:
+            self._let_copies_arrive()
+        if self.turn >= self.next_report:
+            self.next_report = self.turn + REPORTS
+            self.progress(self.ctas_done)
+        if self.common is not None and self.schedule.all_together():
             number, sel = self.common, self.everyone
             self.turn += 1
         else:
+            self._spread(self.everyone)
             picked = self._pick()
             if picked is None:
                 return
             number, sel = picked
-        if self.spinning is not None:
-            self.spinning.executing(number)
+        if self.watch is not None:
+            self.watch(number)
         block = self.program.blocks[number]
         if block.joins is not None and not (self.common is not None and self.live == self.machine.T):
             together = self._meet(block, sel)
@@ -129,11 +131,11 @@ class Scheduler:
             self.current = block.instructions[done]
             if not isinstance(error, EmulatorError):
                 raise
-            if isinstance(error, InFlight) and self.loads is not None and self.current.index in self.loads.errors:
-                raise self.loads.errors[self.current.index] from None  # the same load came even before its copy
-            if not self._marks_loads_from_now_on(error):
+            program = self.checks.program_after(self, error)
+            if program is None:
                 raise
-            self._execute(self.program.blocks[block.number], sel, done)
+            self.program = program
+            self._execute(program.blocks[block.number], sel, done)
             return
         self._count(block, sel)
         if block.control is None:
@@ -149,18 +151,6 @@ class Scheduler:
         outcome = block.control(sel)
         if outcome is not None:
             self.go(sel, outcome)
-
-    def _marks_loads_from_now_on(self, error: EmulatorError) -> bool:
-        """Whether an error is the first load of unwritten shared memory: only using what it loads is one."""
-        inst = self.current
-        if not isinstance(error, Uninitialized) or self.loads is not None or error.place is not None:
-            return False
-        if inst is None or not is_load_from_shared(inst):
-            return False
-        self.locate(error)
-        self.loads = Loads(self.machine, error)
-        self.program = decode(self.machine, self.loads)
-        return True
 
     def go_where(self, sel: Selection, taken: np.ndarray, block: Block) -> None:
         """A guarded control instruction: some threads execute it, the others go on behind it."""
@@ -209,19 +199,12 @@ class Scheduler:
     def _pick(self) -> tuple[int, Selection] | None:
         at = np.where(self.status == READY, self.pc, NOWHERE)  # where each ready thread stands
         lowest = at.reshape(self.warps, 32).min(axis=1)
-        warp = int(np.where(lowest != NOWHERE, self.last_run, NEVER).argmin())
-        number = int(lowest[warp])
-        if number == NOWHERE:
+        ready = lowest != NOWHERE
+        if not ready.any():
             self._wake_somebody()
             return None
         self.turn += 1
-        if self.turn - self.last_idle > IDLE_TURNS and self.machine.unit(Mbarriers).somebody_sleeps():
-            self.last_idle = self.turn  # some threads spin while others sleep: copies must still arrive
-            self.machine.pending.complete_oldest()
-        warps = lowest == number
-        starved = self._starved_block(warp, at) if self.warp_turns[warp] % PATIENCE == 0 else number
-        if starved != number:
-            number, warps = starved, np.arange(self.warps) == warp
+        number, warps = self._draw(at, lowest, ready) if self.schedule.drawn else self._longest_waiting(at, lowest)
         threads = np.flatnonzero((at.reshape(self.warps, 32) == number) & warps[:, None])
         self.last_run[warps] = self.turn
         self.warp_turns[warps] += 1
@@ -230,6 +213,30 @@ class Scheduler:
             self.common = number
             return number, self.everyone
         return number, _compact(threads)
+
+    def _longest_waiting(self, at: np.ndarray, lowest: np.ndarray) -> tuple[int, np.ndarray]:
+        """A block, and the warps that execute it: the warp that has waited longest, and those beside it."""
+        warp = int(np.where(lowest != NOWHERE, self.last_run, NEVER).argmin())
+        number = int(lowest[warp])
+        starved = self._starved_block(warp, at) if self.warp_turns[warp] % PATIENCE == 0 else number
+        if starved != number:
+            return starved, np.arange(self.warps) == warp
+        return number, lowest == number
+
+    def _draw(self, at: np.ndarray, lowest: np.ndarray, ready: np.ndarray) -> tuple[int, np.ndarray]:
+        """A block, and the warps that execute it, drawn."""
+        warp = self.schedule.warp(np.flatnonzero(ready))
+        if not self.schedule.lowest():
+            blocks = at[32 * warp : 32 * warp + 32]
+            return self.schedule.block_of(blocks[blocks != NOWHERE]), np.arange(self.warps) == warp
+        number = int(lowest[warp])
+        return number, self.schedule.along(warp, lowest == number, self.machine.warps_per_cta)
+
+    def _let_copies_arrive(self) -> None:
+        """Some threads go on and on, and others sleep or ask in vain: what is under way must complete at last."""
+        self.last_idle = self.turn
+        if any(unit.somebody_sleeps() for unit in self.units):
+            self._complete_oldest()
 
     def _starved_block(self, warp: int, at: np.ndarray) -> int:
         """The block of the ready lane of a warp that has waited longest."""
@@ -241,23 +248,27 @@ class Scheduler:
         """Nobody is ready: an operation under way completes, or try_wait gives up, or it is a deadlock."""
         pending = self.machine.pending
         self.last_idle = self.turn
-        try:
-            if pending.complete_oldest(waking=not self.idle_time_outs):
-                return
-        except EmulatorError as error:
-            self.locate(error)
-            raise
+        if self._complete_oldest(waking=not self.idle_time_outs):
+            return
         if pending.events != self.events_at_time_out:
             self.idle_time_outs = 0
         self.idle_time_outs += 1
         self.events_at_time_out = pending.events
-        if self.idle_time_outs > TIME_OUTS or not self.machine.unit(Mbarriers).time_out():
+        woken = [unit.time_out() for unit in self.units] if self.idle_time_outs <= TIME_OUTS else []
+        if not any(woken):
             self.give_up()
+
+    def _complete_oldest(self, waking: bool = False) -> bool:
+        try:
+            return self.machine.pending.complete_oldest(waking)
+        except EmulatorError as error:
+            self.locate(error, slice(0, 0))
+            raise
 
     def give_up(self) -> NoReturn:
         """Nothing can change any more: say who waits for what."""
-        stuck = Report(self).error()
-        self.locate(stuck)
+        stuck = self.checks.stuck(self)
+        self.locate(stuck, slice(0, 0))
         raise stuck
 
     # -- warp-wide instructions ---------------------------------------------------------------
@@ -322,21 +333,18 @@ class Scheduler:
             self.status[parked[np.isin(self.machine.warp_of[parked], gone)]] = READY
         self.machine.pending.events += 1
         self._check_exits(threads_of(sel))
-        if self.machine.unit(RegisterPool).at_launch is not None:
-            warps = np.unique(self.machine.warp_of[sel])
-            gone = (self.status.reshape(self.warps, 32)[warps] == DONE).all(axis=1)
-            self.machine.unit(RegisterPool).release(warps[gone])
-        self.machine.unit(Barriers).recheck()
-        self.machine.unit(ClusterBarriers).recheck()
+        for unit in self.units:
+            unit.exited(threads_of(sel))
 
     def _check_exits(self, threads: np.ndarray) -> None:
         """CTAs whose last thread is among these leave their shared memory to others."""
         for cta in np.unique(self.machine.cta_of[threads]).tolist():
             if (self.status[self.machine.cta_of == cta] == DONE).all():
+                self.ctas_done += 1
                 last = threads[self.machine.cta_of[threads] == cta]
                 self.machine.checks.cta_over(cta, int(last[0]))
-                self.machine.unit(Mbarriers).check_exit(cta, int(last[0]))
-                self.machine.unit(Barriers).check_exit(cta)
+                for unit in self.units:
+                    unit.cta_over(cta, int(last[0]))
 
     def wait(self, sel: Selection, following: int) -> None:
         """Put threads to sleep; they go on at a block when something wakes them."""
@@ -351,76 +359,6 @@ class Scheduler:
 
     def wake(self, threads: np.ndarray) -> None:
         self.status[threads] = READY
-
-    # -- what went wrong ----------------------------------------------------------------------
-
-    def tolerates(self, kind: str, error: EmulatorError, inst: Instruction) -> bool:
-        """Whether the user wants the kernel to go on after this error; if so it has been reported (tolerance.py).
-
-        Ask it, with the finished error and the instruction that runs, where the error would be raised.
-        """
-        if kind == "uninitialized" and self.loads is None and is_load_from_shared(inst):
-            return False  # the first such load: from now on values are marked, and using one is the error
-        self.current = inst
-        self.locate(error)
-        return self.tolerance.of(kind, error, inst)
-
-    def warn(
-        self, what: str, inst: Instruction, thread: int, hint: str, other: tuple[Instruction, int, str] | None = None
-    ) -> None:
-        """Warn of something that gives no wrong result by itself, once per source line and launch."""
-        file, line = (inst.loc.file, inst.loc.line) if inst.loc is not None else (self.kernel_name, inst.line)
-        if (hint, line) in self.warned:
-            return
-        self.warned.add((hint, line))
-        warning = EmulatorError(what, hint=hint)
-        warning.place = self.place(inst, thread)
-        if other is not None:
-            self.note(warning, *other)
-        warnings.warn_explicit(str(warning), EmulatorWarning, file, line)
-
-    def note(self, error: EmulatorError, inst: Instruction, thread: int | None, what: str) -> None:
-        """Add another program point to an error: what happened there, and the lines."""
-        error.notes.append(f"  {what}:\n{self.place(inst, thread).describe()}")
-
-    def locate(self, error: EmulatorError, sel: Selection = slice(0, 0)) -> None:
-        """Say where an error happened: the current instruction and, of these threads, the first that is to blame."""
-        if error.place is not None:
-            return
-        inst = self.current
-        thread = None
-        if error.threads is not None and len(error.threads):
-            thread = int(error.threads[0])
-        elif not isinstance(error, Deadlock) and len(candidates := threads_of(sel)):
-            thread = int(candidates[0])
-        if error.operation is not None:
-            inst, thread = error.operation.inst, error.operation.thread
-        error.place, error.inst = self.place(inst, thread), inst
-        if error.threads is not None and len(error.threads) > 1:
-            error.notes.append(f"  {len(error.threads)} threads at once do this; the first is named")
-        written = self.machine.memory.written_labels()
-        if written:
-            error.notes.append("  already written to, so not to be trusted: " + ", ".join(written))
-
-    def place(self, inst: Instruction | None, thread: int | None, whole_warp: bool = False) -> Place:
-        """Describe an instruction and a thread, or its warp."""
-        m = self.machine
-        cta = warp = lane = tid = None
-        if thread is not None:
-            cta = tuple(int(v) for v in m.cta_ids[m.cta_of[thread]])
-            number = int(m.in_cta[thread])
-            warp = number // 32
-            if not whole_warp:
-                x, y, _ = m.launch.block
-                lane, tid = number % 32, (number % x, number // x % y, number // (x * y))
-        source, text = "", ""
-        if inst is not None and inst.loc is not None:
-            source = ("" if inst.loc.column else "after ") + describe(inst.loc.file, inst.loc.line)
-            text = source_text(inst.loc.file, inst.loc.line)
-        return Place(
-            self.kernel_name, cta, warp, lane, tid,  # type: ignore[arg-type]
-            inst.line if inst else None, inst.text if inst else "", source, text,
-        )  # fmt: skip
 
 
 def _compact(threads: np.ndarray) -> Selection:

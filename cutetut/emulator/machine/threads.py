@@ -1,4 +1,7 @@
-"""Threads by their numbers in the machine: those of one warp are 32 consecutive ones."""
+"""Threads: their numbers, in which groups the hardware runs them, and what each is doing.
+
+The threads of one warp have 32 consecutive numbers in the machine.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,13 @@ import numpy as np
 
 Selection = slice | np.ndarray  # threads that execute: slice(first, end), or an array of thread numbers
 
-WARP, WARPGROUP = 32, 128
+WARP = 32
+WARPGROUP = 128
+
+READY = 0  # may run
+WAITING = 1  # asleep in a unit, which will wake it; its program counter is behind the instruction
+PARKED = 2  # in front of an instruction that its warp or warpgroup executes together
+DONE = 3  # has exited
 
 
 def threads_of(sel: Selection) -> np.ndarray:

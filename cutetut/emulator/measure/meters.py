@@ -14,6 +14,7 @@ from ..machine.memory import LOCAL_WINDOW, SHARED_WINDOW, threads_of
 from ..machine.opcodes import Selection
 from ..machine.operands import addresses, elements_of
 from ..machine.shared import RANK_SHIFT
+from ..machine.threads import WARPGROUP
 from ..numbers.matrix_formats import NBYTES
 from ..ptx.syntax import BYTES, Immediate, Instruction, Symbol, Vector
 from ..units.atomics import Atomic
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ..machine.machine import Machine
 
 Meter = Callable[[Selection], None]
-WARPGROUP = 128  # threads
 WITH_WAVEFRONTS = {"ld", "st", "cp.async"}  # shared atomics take passes of their own, which no rule here gives
 
 # -- accesses of threads --------------------------------------------------------------------------

@@ -12,10 +12,15 @@ from ..errors import IllegalInstruction
 from ..machine.memory import SHARED_WINDOW, threads_of, warps_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state
 from ..machine.shared import RANK_SHIFT
+from ..machine.stuck import OTHERWISE, Cause, Report, Wait, threads_in
+from ..machine.threads import DONE
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
     from ..ptx.syntax import Instruction
+
+
+EVERY_THREAD = "cluster_arrive by every thread of every CTA of the cluster"
 
 
 @state
@@ -68,7 +73,7 @@ class ClusterBarriers(UnitState):
     def recheck(self) -> None:
         """Complete the phases of clusters whose live threads have all arrived."""
         scheduler = self.machine.scheduler
-        live = scheduler.status != 3
+        live = scheduler.status != DONE
         for cluster in np.unique(self.cluster_of[self.arrived]).tolist():
             mine = (self.cluster_of == cluster) & live
             if not self.arrived[mine].all():
@@ -84,6 +89,25 @@ class ClusterBarriers(UnitState):
                 self.known.pop(cluster, None)
             self.learn(np.flatnonzero(sleepers))
             scheduler.wake(np.flatnonzero(sleepers))
+
+    def exited(self, threads: np.ndarray) -> None:
+        self.recheck()
+
+    def stuck(self, report: Report) -> list[Wait]:
+        return [self._wait(cluster, report) for cluster in np.unique(self.cluster_of[self.waiting]).tolist()]
+
+    def _wait(self, cluster: int, report: Report) -> Wait:
+        mine, cta_of, lines = (self.cluster_of == cluster) & (report.status != DONE), self.machine.cta_of, []
+        waiting, missing = np.flatnonzero(mine & self.waiting), np.flatnonzero(mine & ~self.arrived)
+        for cta in np.unique(cta_of[waiting]).tolist():
+            here = waiting[cta_of[waiting] == cta]
+            inst = report.waits_at(int(report.pc[here[0]]))
+            lines.append(f"  {report.who(here)} wait at the cluster's barrier ({report.short(inst)})")
+        for cta in np.unique(cta_of[missing]).tolist():
+            lines.append(f"    not arrived: {report.who(missing[cta_of[missing] == cta])}")
+        could = report.candidates(missing, lambda inst, _: inst.opcode.startswith("barrier.cluster.arrive"))
+        lines.append(f"    could still arrive: {report.could(could)}")
+        return Wait(waiting, lines, threads_in(could), [Cause(OTHERWISE, EVERY_THREAD)])
 
 
 @opcode("barrier.cluster.arrive", unit="cluster", forms="{.release .relaxed}{.aligned}", section="9.7.13.3", results=0,

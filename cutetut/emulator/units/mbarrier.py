@@ -17,20 +17,21 @@ import numpy as np
 from ..checks.async_ordering import AsyncOrdering
 from ..checks.clocks import INITS, Knowledge
 from ..checks.ordering import Ordering
-from ..errors import AsyncMismatch, IllegalInstruction, MissingBarrier, MissingFence
+from ..errors import IllegalInstruction, MissingBarrier, MissingFence
 from ..machine.access import Access
 from ..machine.memory import SHARED_WINDOW, threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
 from ..machine.operands import addresses
+from ..ptx.loops import repeated_waits
 from ..ptx.syntax import Sink
+from . import mbarrier_reports as reports
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
-    from ..machine.pending import Operation
+    from ..machine.stuck import Report, Wait
     from ..ptx.syntax import Instruction, Operand
 
 MAX_COUNT = (1 << 20) - 1  # of arrivals, and of pending bytes in either direction
-BYTES = "the byte count of expect_tx, that of all copies of a phase: with less, waiters read too early"
 
 
 @dataclass
@@ -41,6 +42,16 @@ class Waiter:
     phase: np.ndarray  # done when the barrier's phase number exceeds it
     result: np.ndarray | None
     inst: Instruction
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The last wait of a warp that went through: which one of all, for which phase, and how many were complete."""
+
+    number: int
+    inst: Instruction
+    phase: int
+    completed: int
 
 
 @dataclass(frozen=True)
@@ -74,13 +85,22 @@ class Mbarrier:
     knowledge: Knowledge | None = None  # and in all phases before
     waiters: list[Waiter] = field(default_factory=list)
     arrivals: list[Arrival] = field(default_factory=list)  # of the current phase
-    passed: tuple[Instruction, int, np.ndarray] | None = None  # the last wait that went through: phase and threads
+    seen: dict[int, Seen] = field(default_factory=dict)  # by warp
+    came: dict[int, int] = field(default_factory=dict)  # the warps that arrived in this phase, and when,
+    completed_by: dict[int, int] | None = None  # and in the last one, None if its last were bytes
 
     def describe(self) -> str:
-        return (
+        text = (
             f"mbarrier at shared offset {self.offset}: phase {self.phase} (parity {self.phase & 1}), "
-            f"{self.pending} of {self.count} arrivals and {self.bytes} bytes pending"
+            f"{self.pending} of {self.count} arrivals"
         )
+        if self.bytes < 0:
+            return f"{text} pending, and {-self.bytes} bytes more than announced have come"
+        return f"{text} and {self.bytes} bytes pending"
+
+    def other_phase(self, machine: Machine, thread: int) -> tuple[str, str] | None:
+        """For an error of a thread that uses what a copy is writing: a note and a hint if it has waited before."""
+        return reports.other_phase(machine, self, thread)
 
 
 @state
@@ -91,7 +111,9 @@ class Mbarriers(UnitState):
         self.machine = machine
         self.objects: dict[int, Mbarrier] = {}
         self.numbers = itertools.count()
-        self.used_by: dict[int, set[int]] = {}  # arriving instruction -> instructions that initialised its barriers
+        self.users: dict[int, set[int]] = {}  # instruction that arrives or waits -> offsets of its barriers
+        self.waits = 0  # that went through
+        self.asked_in_vain = False  # somebody has, lately, and did not sleep
 
     def reset(self) -> None:
         self.objects.clear()
@@ -186,12 +208,14 @@ class Mbarriers(UnitState):
     def arrive(self, barrier: Mbarrier, arrivals: int, inst: Instruction, threads: np.ndarray) -> None:
         """Count arrivals; the last one, with no bytes pending, completes the phase."""
         if arrivals > barrier.pending:
-            raise self._too_many(barrier, arrivals, threads)
+            raise reports.too_many(self, barrier, arrivals, threads)
         barrier.pending -= arrivals
+        order, warps = self.machine.unit(Ordering), np.unique(threads >> 5)
+        barrier.came.update(zip(warps.tolist(), order.clocks.now[warps].tolist(), strict=True))
         known = self._passed_on(inst, threads)
         barrier.gathered = known if barrier.gathered is None else barrier.gathered.join(known)
         barrier.arrivals.append(Arrival(inst, threads, arrivals))
-        self.used_by.setdefault(inst.index, set()).add(barrier.made_with.index)
+        self.users.setdefault(inst.index, set()).add(barrier.offset)
         self._settle(barrier)
 
     def _passed_on(self, inst: Instruction, threads: np.ndarray) -> Knowledge | None:
@@ -200,23 +224,6 @@ class Mbarriers(UnitState):
         if "relaxed" in inst.parts:
             return order.fenced(np.unique(threads >> 5))
         return order.release(threads)
-
-    def _too_many(self, barrier: Mbarrier, arrivals: int, threads: np.ndarray) -> IllegalInstruction:
-        many = f"{arrivals} more arrivals" if arrivals > 1 else "one more arrival"
-        error = IllegalInstruction(f"{many} at the {barrier.describe()}", threads=threads[:1])
-        error.hint = (
-            "the arrival count given to mbarrier_init, and which threads arrive: one of a warp (elect_one), or all"
-        )
-        if barrier.pending == 0:
-            error.hint = (
-                "the phase has all its arrivals and waits for bytes: a producer must wait until the consumers have "
-                "released the stage before it announces the next load"
-            )
-        m = self.machine
-        m.scheduler.note(error, barrier.made_with, barrier.made_by, "the mbarrier was initialised here")
-        for arrival in barrier.arrivals[-1:]:
-            m.scheduler.note(error, arrival.inst, int(arrival.threads[0]), "the last arrival was here")
-        return error
 
     def expect(self, barrier: Mbarrier, nbytes: int, inst: Instruction, threads: np.ndarray) -> None:
         """Expect more bytes in the current phase."""
@@ -229,49 +236,28 @@ class Mbarriers(UnitState):
     def complete_bytes(self, barrier: Mbarrier, nbytes: int) -> None:
         """An asynchronous copy has delivered bytes."""
         barrier.bytes -= nbytes
-        self._settle(barrier)
+        self._settle(barrier, told_of_bytes=True)
 
-    def _settle(self, barrier: Mbarrier) -> None:
+    def _settle(self, barrier: Mbarrier, told_of_bytes: bool = False) -> None:
         self.machine.pending.events += 1
         if barrier.pending or barrier.bytes:
             return
         late = [op for op in self.machine.pending.operations if op.barrier is barrier]
         if late:
-            raise self._too_few_bytes(barrier, late)
+            raise reports.too_few_bytes(self, barrier, late)
         barrier.phase += 1
+        barrier.completed_by, barrier.came = None if told_of_bytes else barrier.came, {}
         barrier.pending = barrier.count
         if barrier.gathered is not None:
             barrier.knowledge, barrier.gathered = barrier.gathered.join(barrier.knowledge), None
         self.wake(barrier)
         barrier.arrivals.clear()
 
-    def _too_few_bytes(self, barrier: Mbarrier, late: list[Operation]) -> AsyncMismatch:
-        expected = sum(arrival.expected for arrival in barrier.arrivals)
-        left = sum(op.nbytes for op in late)
-        m = self.machine
-        error = AsyncMismatch(
-            f"phase {barrier.phase} of the mbarrier at shared offset {barrier.offset} completes here while "
-            f"{late[0].what} is still under way: expect_tx announced {expected} bytes, and {left} more are coming",
-            threads=np.array([late[0].thread]),
-            hint=BYTES,
-        )
-        for arrival in [a for a in barrier.arrivals if a.expected][-1:]:
-            m.scheduler.note(error, arrival.inst, int(arrival.threads[0]), "the bytes were announced here")
-        m.scheduler.note(error, late[0].inst, late[0].thread, "the copy was issued here")
-        return error
-
-    def check_exit(self, cta: int, thread: int) -> None:
-        """A CTA is over: its barriers have been told of every byte that came."""
+    def cta_over(self, cta: int, thread: int) -> None:
+        """Its barriers have been told of every byte that came."""
         for barrier in self.objects.values():
             if barrier.cta == cta and barrier.bytes < 0:
-                error = AsyncMismatch(
-                    f"copies to the mbarrier at shared offset {barrier.offset} have brought {-barrier.bytes} bytes "
-                    "more than expect_tx announced",
-                    threads=np.array([thread]),
-                    hint=BYTES,
-                )
-                self.machine.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
-                raise error
+                raise reports.too_many_bytes(self, barrier, thread)
 
     def wake(self, barrier: Mbarrier) -> None:
         """Let the waiters of completed phases go on."""
@@ -279,7 +265,7 @@ class Mbarriers(UnitState):
         for waiter in waiters:
             done = waiter.phase < barrier.phase
             if done.any():
-                barrier.passed = waiter.inst, int(waiter.phase[done][0]), waiter.threads[done]
+                self.note(barrier, waiter.inst, int(waiter.phase[done][0]), waiter.threads[done])
             self._release(barrier, waiter, done, True)
             if not done.all():
                 rest = ~done
@@ -299,20 +285,33 @@ class Mbarriers(UnitState):
         clocks.acquire(warps, barrier.knowledge)
         clocks.learn(warps, barrier.clock, barrier.began + barrier.phase)
 
+    def note(self, barrier: Mbarrier, inst: Instruction, phase: int, threads: np.ndarray) -> None:
+        """A wait goes through."""
+        self.waits += 1
+        seen = Seen(self.waits, inst, phase, barrier.phase)
+        barrier.seen.update(dict.fromkeys((threads >> 5).tolist(), seen))
+
+    def known(self, barrier: Mbarrier, threads: np.ndarray) -> bool:
+        """Whether threads know already that the last phase is complete, so that asking earlier is out of the question.
+
+        That is so where all arrivals have happened before.
+        """
+        if barrier.completed_by is None:
+            return False
+        warps, clocks = np.unique(threads >> 5), self.machine.unit(Ordering).clocks
+        return all(
+            (clocks.knows(warps, warp, time) | (warps == warp)).all() for warp, time in barrier.completed_by.items()
+        )
+
     def history(self, thread: int) -> list[str]:
-        """For an error: a thread's wait that asked for the phase before a barrier's first, which is always complete."""
-        lines = []
-        for barrier in self.objects.values():
-            if barrier.passed is not None and barrier.passed[1] < 0 and thread in barrier.passed[2]:
-                place = self.machine.scheduler.place(barrier.passed[0], thread)
-                lines.append(
-                    f"  its wait at {place.source or f'PTX line {place.ptx_line}'} for the mbarrier at shared offset "
-                    f"{barrier.offset} passed at once: parity 1 names the phase before the first, and that is complete"
-                )
-        return lines
+        return reports.passed_at_once(self, thread)
+
+    def stuck(self, report: Report) -> list[Wait]:
+        return reports.Waits(self, report).all()
 
     def somebody_sleeps(self) -> bool:
-        return any(barrier.waiters for barrier in self.objects.values())
+        asked, self.asked_in_vain = self.asked_in_vain, False
+        return asked or any(barrier.waiters for barrier in self.objects.values())
 
     def time_out(self) -> bool:
         """try_wait may give up: every sleeper goes on with the answer false.  False when nobody sleeps."""
@@ -445,13 +444,16 @@ def decode_tx(inst: Instruction, machine: Machine) -> Step:
 @opcode("mbarrier.test_wait", "mbarrier.try_wait", unit="mbarrier", section="9.7.13.15.16", ends_block=True,
         forms="{.parity}{.acquire .relaxed}{.cta .cluster}{.shared::cta}.b64 p, [addr], phase{, limit}")  # fmt: skip
 def decode_wait(inst: Instruction, machine: Machine) -> Step:
-    """Ask whether a phase is complete; threads of an incomplete one sleep until it is, or give up."""
+    """Ask whether a phase is complete.
+
+    In a loop that asks until it is, threads sleep until then, or give up; elsewhere the answer is "no" at once.
+    """
     _check(inst, 2, {"parity"})
     parity = "parity" in inst.parts
     result = machine.target(inst.operands[0], np.bool_)
     where = _Barriers(inst, machine, inst.operands[1])
     wanted = machine.source(inst.operands[2], np.uint32 if parity else np.uint64)
-    following = machine.block_after(inst)
+    following, repeated = machine.block_after(inst), inst.index in repeated_waits(machine.kernel)
 
     def step(sel: Selection) -> int | None:
         threads = threads_of(sel)
@@ -462,13 +464,21 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
             if parity:
                 phase = barrier.phase - ((barrier.phase ^ phase) & 1)
             done = phase < barrier.phase
+            if done.any() and machine.schedule.too_early() and not machine.unit(Mbarriers).known(barrier, mine):
+                result[mine] = False
+                machine.unit(Mbarriers).asked_in_vain = True
+                continue
             result[mine[done]] = True
+            machine.unit(Mbarriers).users.setdefault(inst.index, set()).add(barrier.offset)
             if done.any():
-                barrier.passed = inst, int(phase[done][0]), mine[done]
+                machine.unit(Mbarriers).note(barrier, inst, int(phase[done][0]), mine[done])
                 machine.unit(Mbarriers).meet(barrier, mine[done])
             if not done.all():
                 sleepers = mine[~done]
                 result[sleepers] = False
+                if not repeated:
+                    machine.unit(Mbarriers).asked_in_vain = True
+                    continue
                 barrier.waiters.append(Waiter(sleepers, phase[~done], result, inst))
                 asleep.append(sleepers)
         if not asleep:

@@ -9,16 +9,17 @@ import numpy as np
 
 from ..checks.clocks import Knowledge
 from ..checks.ordering import Ordering
-from ..errors import IllegalInstruction
-from ..machine.memory import threads_of
+from ..errors import EmulatorError, IllegalInstruction
+from ..machine.memory import threads_of, warps_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
-from ..ptx.syntax import Immediate
+from ..machine.threads import DONE
+from . import named_barrier_reports as reports
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
+    from ..machine.stuck import Report, Wait
     from ..ptx.syntax import Instruction
 
-SAME_COUNT = "every bar.sync and bar.arrive of one phase must name the same number of threads"
 ALL_THREADS = 0  # the count of a barrier without one: every warp of the CTA that has not exited
 
 
@@ -33,6 +34,14 @@ class NamedBarrier:
     on_release: Step | None = None
     known: Knowledge | None = None  # what those who have arrived knew
 
+    @property
+    def arrivals(self) -> list[tuple[Instruction, np.ndarray]]:
+        return self.waiting + self.passing
+
+    def has(self, warp: int) -> bool:
+        """Whether a warp takes part in this phase."""
+        return any((threads >> 5 == warp).any() for _, threads in self.arrivals)
+
 
 @state
 class Barriers(UnitState):
@@ -42,11 +51,15 @@ class Barriers(UnitState):
         self.machine = machine
         self.pending: dict[tuple[int, int], NamedBarrier] = {}
         self.used: dict[tuple[int, int], dict[int, Instruction]] = {}  # (warp, number) -> count -> where it arrived
+        self.last_wait: dict[tuple[int, int], NamedBarrier] = {}  # (warp, number) -> the last phase it waited for
+        self.last_of_cta: dict[tuple[int, int], NamedBarrier] = {}  # the last phase of a barrier without a count
         self.votes = np.zeros(machine.T, np.bool_)
 
     def reset(self) -> None:
         self.pending.clear()
         self.used.clear()
+        self.last_wait.clear()
+        self.last_of_cta.clear()
 
     def arrive(
         self,
@@ -100,7 +113,7 @@ class Barriers(UnitState):
                 f"barrier {number} is used with a count of {expected} while a phase with a count of "
                 f"{barrier.expected} is pending",
                 threads=mine[:1],
-                hint=SAME_COUNT,
+                hint=reports.SAME_COUNT,
             )
             before, threads = (barrier.waiting + barrier.passing)[0]
             self.machine.scheduler.note(error, before, int(threads[0]), "the pending phase was begun here")
@@ -109,6 +122,9 @@ class Barriers(UnitState):
         barrier.known = self.machine.unit(Ordering).release(mine).join(barrier.known)
         barrier.on_release = on_release or barrier.on_release
         (barrier.waiting if wait else barrier.passing).append((inst, mine))
+        if wait and expected != ALL_THREADS:
+            for warp in warps_of(mine).tolist():
+                self.last_wait[warp, number] = barrier
         self._complete(cta, number)
 
     def _complete(self, cta: int, number: int) -> None:
@@ -123,6 +139,8 @@ class Barriers(UnitState):
                 hint="number_of_threads of the barrier, and how many warps use it",
             )
         del self.pending[cta, number]
+        if barrier.expected == ALL_THREADS:
+            self.last_of_cta[cta, number] = barrier
         if barrier.waiting:
             threads = np.concatenate([t for _, t in barrier.waiting])
             order = self.machine.unit(Ordering)
@@ -132,78 +150,19 @@ class Barriers(UnitState):
             if barrier.on_release is not None:
                 barrier.on_release(threads)
 
-    # -- counts that disagree -----------------------------------------------------------------
+    def blames(self, here: int, other: int) -> EmulatorError | None:
+        return reports.two_counts(self, here, other) or reports.in_a_branch(self, here, other)
 
-    def blames(self, warps: tuple[int, int]) -> IllegalInstruction | None:
-        return self.disagreement(warps)
+    def cta_over(self, cta: int, thread: int) -> None:
+        reports.left_behind(self, cta)
 
-    def disagreement(self, warps: tuple[int, int]) -> IllegalInstruction | None:
-        """A named barrier at which one of two warps has arrived with a count that is not everybody's."""
-        for (warp, number), uses in self.used.items():
-            if warp not in warps:
-                continue
-            others = {count: inst for w in warps for count, inst in self.used.get((w, number), {}).items()}
-            others |= self._written(number)
-            for count, inst in uses.items():
-                for other in others:
-                    if other != count:
-                        return self._two_counts(number, (count, inst, 32 * warp), (other, others[other]))
-        return None
-
-    def other_counts(self, cta: int, number: int, expected: int) -> list[tuple[int, Instruction, int]]:
-        """(count, instruction, first thread of the warp) of a CTA's arrivals with another count than this one."""
-        per_cta = self.machine.warps_per_cta
-        return [
-            (count, inst, 32 * warp)
-            for warp in range(cta * per_cta, (cta + 1) * per_cta)
-            for count, inst in self.used.get((warp, number), {}).items()
-            if ALL_THREADS != expected != count
-        ]
-
-    def check_exit(self, cta: int) -> None:
-        """A CTA is over: a warning for a phase that has never completed, if others had another count.
-
-        Arrivals that nobody waits for are left behind by correct kernels, too.
-        """
-        for (owner, number), barrier in self.pending.items():
-            others = self.other_counts(cta, number, barrier.expected) if owner == cta else []
-            if others:
-                inst, threads = (barrier.waiting + barrier.passing)[0]
-                self.machine.scheduler.warn(
-                    f"barrier {number} is used with a count of {barrier.expected} here and with a count of "
-                    f"{others[0][0]} elsewhere; the CTA exits with {barrier.arrived} threads at it",
-                    inst, int(threads[0]), SAME_COUNT, (*others[0][1:], "the other count is here"),
-                )  # fmt: skip
-
-    def _written(self, number: int) -> dict[int, Instruction]:
-        """Thread counts that the program has for a barrier, where both are constants."""
-        found = {}
-        for inst in self.machine.kernel.body:
-            if inst.parts[0] not in ("bar", "barrier") or inst.parts[1] in ("warp", "cluster"):
-                continue
-            operands = inst.operands[1:-1] if "red" in inst.parts else inst.operands
-            constants = [int(o.value) for o in operands if isinstance(o, Immediate)]
-            if len(constants) == 2 and constants[0] == number:
-                found[constants[1]] = inst
-        return found
-
-    def _two_counts(
-        self, number: int, one: tuple[int, Instruction, int], other: tuple[int, Instruction]
-    ) -> IllegalInstruction:
-        (count, inst, thread), (more, elsewhere) = one, other
-        error = IllegalInstruction(
-            f"barrier {number} is used with a count of {count} here and with a count of {more} elsewhere, so the two "
-            "sides do not wait for each other",
-            hint=SAME_COUNT,
-        )
-        error.place = self.machine.scheduler.place(inst, thread)
-        error.notes.append(f"  the other count is here:\n{self.machine.scheduler.place(elsewhere, None).describe()}")
-        return error
+    def stuck(self, report: Report) -> list[Wait]:
+        return reports.waits(self, report)
 
     def live_threads(self, cta: int) -> int:
         """32 for every warp of a CTA that has not exited: what a barrier without a count expects."""
         m = self.machine
-        live = (m.cta_of == cta) & (self.machine.scheduler.status != 3)
+        live = (m.cta_of == cta) & (self.machine.scheduler.status != DONE)
         return 32 * len(np.unique(m.warp_of[live]))
 
     def recheck(self) -> None:
@@ -212,6 +171,9 @@ class Barriers(UnitState):
             barrier = self.pending[cta, number]
             if barrier.expected == ALL_THREADS and barrier.waiting:
                 self._complete(cta, number)
+
+    def exited(self, threads: np.ndarray) -> None:
+        self.recheck()
 
 
 def _operands(inst: Instruction, machine: Machine, first: int) -> tuple[np.ndarray, np.ndarray]:
@@ -243,6 +205,7 @@ def _sync(inst: Instruction, machine: Machine) -> Step:
     def step(sel: Selection) -> int | None:
         scheduler = machine.scheduler
         if same_barrier and scheduler.common is not None and not scheduler.machine.unit(Barriers).pending:
+            machine.unit(Barriers).last_of_cta.clear()
             machine.unit(Ordering).clocks.meet_in_ctas(machine.residents)
             return following  # the whole machine stands here: all barriers complete at once
         scheduler.machine.unit(Barriers).arrive(sel, ids[sel], count[sel], inst, wait=True)

@@ -15,6 +15,8 @@ import numpy as np
 from ..errors import IllegalInstruction
 from ..machine.memory import threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
+from ..machine.stuck import CERTAIN, Cause, Report, Wait, by_instruction, threads_in
+from ..machine.threads import DONE, WARP
 from ..ptx.syntax import Immediate
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 REGISTER_FILE = 65536  # 32-bit registers of one SM
 UNIT = 8  # registers of a thread that a warp is given at a time: 256 for its 32 threads
 MOST = 256  # a thread's registers; it can name 255 of them, and its warp still owns the last
+GIVERS = "setmaxnreg.dec in the warpgroups that need fewer registers, and the sum over all warps"
 
 
 def launch_registers(machine: Machine) -> int | None:
@@ -124,6 +127,31 @@ class RegisterPool(UnitState):
             self.held[warp] = request.count
             m.pending.events += 1
             m.scheduler.wake(request.threads)
+
+    def exited(self, threads: np.ndarray) -> None:
+        """What warps held goes back to the pool when their last threads exit."""
+        if self.at_launch is None:
+            return
+        warps = np.unique(self.machine.warp_of[threads])
+        gone = (self.machine.scheduler.status.reshape(-1, WARP)[warps] == DONE).all(axis=1)
+        self.release(warps[gone])
+
+    def stuck(self, report: Report) -> list[Wait]:
+        found = by_instruction([(request.inst, request.threads) for request in self.requests])
+        ctas = [(inst, threads[self.machine.cta_of[threads] == cta]) for inst, threads in found
+                for cta in np.unique(self.machine.cta_of[threads]).tolist()]  # fmt: skip
+        return [self._wait(inst, threads, report) for inst, threads in ctas]
+
+    def _wait(self, inst: Instruction, threads: np.ndarray, report: Report) -> Wait:
+        one = next(r for r in self.requests if r.inst is inst and int(r.threads[0]) in threads)
+        givers = np.setdiff1d(np.flatnonzero(self.machine.cta_of == self.machine.cta_of[threads[0]]), threads)
+        could = report.candidates(givers, lambda other, _: other.opcode.startswith("setmaxnreg.dec"))
+        lines = [
+            f"  {report.who(threads)} wait at setmaxnreg.inc {one.count} ({report.short(inst)}): "
+            f"{one.lacking(self.machine)}",
+            f"    could still give registers back: {report.could(could)}",
+        ]
+        return Wait(threads, lines, threads_in(could), [Cause(CERTAIN, GIVERS)])
 
     def release(self, warps: np.ndarray) -> None:
         """Warps have exited: what they held goes back to the pool."""

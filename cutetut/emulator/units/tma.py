@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checks.async_ordering import AsyncOrdering
+from ..checks.shadow import CHUNK
 from ..checks.swizzles import Swizzles
 from ..errors import IllegalInstruction, Misaligned, OutOfBounds
 from ..machine.access import GPU, Access, Kind
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from ..ptx.syntax import Instruction
     from .mbarrier import Mbarrier
 
-CHUNK = 16  # bytes: the unit that swizzling moves
 _TO = "the box {} shared address {:#x}; TMA needs a multiple of 128"
 _ALIGN = "the alignment of the buffer in shared memory: 128 bytes for TMA, 1024 with the 128-byte swizzle"
 

@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import DivergentBarrier, EmulatorError, IllegalInstruction, Uninitialized
 from ..machine.memory import threads_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
+from ..machine.threads import DONE
 from ..ptx.syntax import Operand, Pair, Sink
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from ..ptx.syntax import Instruction
 
 FULL = 0xFFFFFFFF
-DONE = 3  # the scheduler's status of a thread that has exited
 BIT = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 

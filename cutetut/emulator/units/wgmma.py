@@ -21,6 +21,7 @@ from ..machine.memory import HOST, SHARED_BASE, index, threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
 from ..machine.pending import Operation
 from ..machine.ranges import Ranges, joined
+from ..machine.threads import WARPGROUP
 from ..numbers.matrix_formats import NBYTES, add_rounded, to_float64
 from ..numbers.rounding import UINT
 from ..ptx.syntax import Immediate, Operand, Register, Vector
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ..machine.machine import Machine
     from ..ptx.syntax import Instruction
 
-WARPGROUP = 128
 NEVER = -1  # no wgmma.fence yet
 SWIZZLE_CHUNKS = {0: 1, 1: 8, 2: 4, 3: 2}  # descriptor code -> 16-byte chunks per row of the pattern
 FENCE = "wgmma.fence (warpgroup.fence) before the first WGMMA and after every other use of its registers"

@@ -1,0 +1,265 @@
+"""What mbarriers know of a mistake: who waits for a phase, what it lacks, and what may have led to that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import AsyncMismatch, IllegalInstruction
+from ..machine.memory import SHARED_BASE
+from ..machine.shared import RANK_SHIFT
+from ..machine.stuck import CERTAIN, NOBODY_EVER, OTHERWISE, TOO_FEW, Cause, Report, Wait, plural, ranges, threads_in
+
+if TYPE_CHECKING:
+    from ..machine.machine import Machine
+    from ..machine.pending import Operation
+    from ..ptx.syntax import Instruction
+    from .mbarrier import Mbarrier, Mbarriers, Waiter
+
+BYTES = "the byte count of expect_tx, that of all copies of a phase: with less, waiters read too early"
+ANNOUNCED = "the byte count of expect_tx against the bytes that the copies bring"
+DESTINATION = ", and to which CTA each copy goes: its rank, or the multicast mask"
+ARRIVALS = "the arrival count of mbarrier_init against the threads that arrive"
+PARITY = "the parity of the waits: on a barrier with no phase complete yet, parity 1 passes and parity 0 waits"
+
+
+class Waits:
+    """The waits at one unit's mbarriers, when nobody can go on."""
+
+    def __init__(self, unit: Mbarriers, report: Report) -> None:
+        self.unit, self.report, self.machine = unit, report, unit.machine
+        self.short = report.short
+
+    def all(self) -> list[Wait]:
+        return [self._wait(barrier) for barrier in self.unit.objects.values() if barrier.waiters]
+
+    def _wait(self, barrier: Mbarrier) -> Wait:
+        lines = [line for waiter in barrier.waiters for line in self._waiter(barrier, waiter)]
+        lines += self._history(barrier)
+        threads = np.unique(np.concatenate([waiter.threads for waiter in barrier.waiters]))
+        helpers, more = self._helpers(barrier, threads)
+        return Wait(threads, [*lines, *more], helpers, self._causes(barrier, len(helpers) > 0))
+
+    def _waiter(self, barrier: Mbarrier, waiter: Waiter) -> list[str]:
+        lines = [
+            f"  {self.report.who(waiter.threads)} wait for phase {int(waiter.phase[0])} of the {barrier.describe()}",
+            f"    waiting here: {self.report.line(waiter.inst)}",
+        ]
+        if missed := self._missed(barrier, waiter):
+            times = {1: "once", 2: "twice"}.get(missed, f"{missed} times")
+            last = barrier.seen[int(waiter.threads[0]) >> 5]
+            same = ", which has the same parity" if missed % 2 == 0 else ""
+            lines.append(
+                f"    completed {times} since this thread last waited, at {self.short(last.inst)}: "
+                f"the next phase for it was {last.completed}{same}"
+            )
+        return lines
+
+    def _missed(self, barrier: Mbarrier, waiter: Waiter) -> int:
+        """How many phases have completed since the first thread of a waiter last waited here, and saw them complete."""
+        last = barrier.seen.get(int(waiter.threads[0]) >> 5)
+        return 0 if last is None else barrier.phase - last.completed
+
+    def _history(self, barrier: Mbarrier) -> list[str]:
+        """What a phase has got so far."""
+        made = self.short(barrier.made_with)
+        lines = [f"    each phase takes {plural(barrier.count, 'arrival')} (mbarrier_init: {made})"]
+        for arrival in barrier.arrivals:
+            text = f"{arrival.expected} bytes announced" if arrival.expected else plural(arrival.count, "arrival")
+            who = self.report.warps(arrival.threads)
+            lines.append(f"    this phase: {text} by {who} ({self.short(arrival.inst)})")
+        if not barrier.arrivals:
+            lines.append("    this phase: nobody has arrived yet")
+            lines += self._elsewhere(barrier)
+        expected = sum(arrival.expected for arrival in barrier.arrivals)
+        if barrier.bytes > 0:
+            lines.append(
+                f"    bytes: {expected} announced, {expected - barrier.bytes} delivered, {barrier.bytes} missing; "
+                "no copy to this barrier is under way"
+            )
+        elif barrier.bytes < 0:
+            lines.append(
+                f"    bytes: {expected} announced, and copies brought {-barrier.bytes} bytes that nobody announced"
+            )
+        return lines
+
+    # -- who could come -----------------------------------------------------------------------
+
+    def _helpers(self, barrier: Mbarrier, waiting: np.ndarray) -> tuple[np.ndarray, list[str]]:
+        """The threads that could still arrive, and a line about them; those who wait for this very phase cannot."""
+        if not barrier.pending:
+            return np.empty(0, np.int64), []
+        cluster = np.flatnonzero(self.machine.cta_of // self.machine.cluster_size
+                                 == barrier.cta // self.machine.cluster_size)  # fmt: skip
+        family = self._family(barrier)
+        could = self.report.candidates(
+            np.setdiff1d(cluster, waiting), lambda inst, threads: self._may_arrive(inst, threads, barrier, family)
+        )
+        came = {int(t) >> 5 for arrival in barrier.arrivals for t in arrival.threads}
+        fresh = {place: [t for t in threads if t >> 5 not in came] for place, threads in could.items()}
+        fresh = {place: threads for place, threads in fresh.items() if threads}
+        text = self.report.could(fresh)
+        if could and not fresh:
+            text = f"nobody else; {self.report.named(could)} only a second time in this phase"
+        return threads_in(fresh), [f"    could still arrive: {text}"]
+
+    def _family(self, barrier: Mbarrier) -> set[int]:
+        """The offsets of barriers that some instruction has used as well as this one: the stages of one pipeline."""
+        family, users = {barrier.offset}, list(self.unit.users.values())
+        while more := [offsets for offsets in users if offsets & family and not offsets <= family]:
+            family.update(*more)
+        return family
+
+    def _may_arrive(
+        self, inst: Instruction, threads: np.ndarray, barrier: Mbarrier, family: set[int]
+    ) -> np.ndarray | bool:
+        """Which threads arrive at a barrier with an instruction; not where it or its line was for others."""
+        if not _arrives(inst):
+            return False
+        where = inst.operands[1] if inst.parts[0] == "mbarrier" else inst.operands[0]
+        if (address := self.report.address(where, threads)) is not None:
+            return address & (1 << RANK_SHIFT) - 1 == barrier.offset + SHARED_BASE
+        if (used := self.unit.users.get(inst.index)) is not None:
+            return bool(used & family)
+        same_line = [self.unit.users[other.index] for other in self.machine.kernel.body
+                     if _arrives(other) and other.index in self.unit.users and _same_line(inst, other)]  # fmt: skip
+        return not same_line or any(used & family for used in same_line)
+
+    def _elsewhere(self, barrier: Mbarrier) -> list[str]:
+        """Instructions that have arrived at other barriers of the same pipeline, and never at this one."""
+        family = self._family(barrier) - {barrier.offset}
+        lines: dict[str, set[int]] = {}
+        for inst in self.machine.kernel.body:
+            used = self.unit.users.get(inst.index, set())
+            if _arrives(inst) and used & family and barrier.offset not in used:
+                lines.setdefault(self.short(inst), set()).update(used & family)
+        if any(barrier.offset in self.unit.users[i.index] for i in self.machine.kernel.body
+               if _arrives(i) and i.index in self.unit.users):  # fmt: skip
+            return []
+        return [
+            f"    arrived at others like it, never at this one: {place} (the mbarriers at shared offset "
+            f"{ranges_of(offsets)})" for place, offsets in lines.items()
+        ]  # fmt: skip
+
+    # -- why ----------------------------------------------------------------------------------
+
+    def _causes(self, barrier: Mbarrier, helped: bool) -> list[Cause]:
+        """What usually leads to such a wait."""
+        where = f"the mbarrier at shared offset {barrier.offset}"
+        if barrier.bytes < 0 or (barrier.bytes > 0 and not barrier.pending):
+            return [Cause(CERTAIN, ANNOUNCED + (DESTINATION if self.machine.cluster_size > 1 else ""))]
+        missed = [self._missed(barrier, waiter) for waiter in barrier.waiters]
+        if any(missed):
+            return [Cause(CERTAIN, self._after_missing(where, max(missed)))]
+        if barrier.arrivals and barrier.pending:
+            return [Cause(TOO_FEW, f"{ARRIVALS}, and whether all who should arrive can get there")]
+        waited_before = any(int(waiter.threads[0]) >> 5 in barrier.seen for waiter in barrier.waiters)
+        if barrier.phase == 0 and waited_before:
+            text = f"the arrival (the release of the stage) at {where}: nobody has arrived there so far"
+            return [Cause(NOBODY_EVER, f"{text}; it may have gone to another stage")]
+        if barrier.phase == 0:
+            nobody = Cause(NOBODY_EVER, f"who arrives at {where}: nobody has so far")
+            return [nobody, Cause(NOBODY_EVER, PARITY)] if helped else [nobody]
+        return [Cause(OTHERWISE, f"the arrival at {where} in every round, and on every path")]
+
+    def _after_missing(self, where: str, missed: int) -> str:
+        if missed % 2 == 0:
+            return f"who arrives twice at {where} in one round (a second release), or which wait for it is left out"
+        return f"a wait for {where} that is left out, or the parity of this one"
+
+
+def _arrives(inst: Instruction) -> bool:
+    return inst.opcode.startswith(("mbarrier.arrive", "cp.async.mbarrier.arrive"))
+
+
+def _same_line(a: Instruction, b: Instruction) -> bool:
+    return a.loc is not None and b.loc is not None and (a.loc.file, a.loc.line) == (b.loc.file, b.loc.line)
+
+
+def ranges_of(offsets: set[int]) -> str:
+    """Barriers are 8 bytes: {8, 16, 24, 40} as "8-24, 40"."""
+    if any(offset % 8 for offset in offsets):
+        return ranges(offsets)
+    parts = ranges(offset // 8 for offset in offsets).split(", ")
+    return ", ".join("-".join(str(8 * int(end)) for end in part.split("-")) for part in parts)
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+def too_many(unit: Mbarriers, barrier: Mbarrier, arrivals: int, threads: np.ndarray) -> IllegalInstruction:
+    """More arrivals than the phase takes."""
+    many = f"{arrivals} more arrivals" if arrivals > 1 else "one more arrival"
+    error = IllegalInstruction(f"{many} at the {barrier.describe()}", threads=threads[:1])
+    error.hint = "the arrival count given to mbarrier_init, and which threads arrive: one of a warp (elect_one), or all"
+    if barrier.pending == 0:
+        error.hint = (
+            "the phase has all its arrivals and waits for bytes: a producer must wait until the consumers have "
+            "released the stage before it announces the next load"
+        )
+    scheduler = unit.machine.scheduler
+    scheduler.note(error, barrier.made_with, barrier.made_by, "the mbarrier was initialised here")
+    for arrival in barrier.arrivals[-1:]:
+        scheduler.note(error, arrival.inst, int(arrival.threads[0]), "the last arrival was here")
+    return error
+
+
+def too_few_bytes(unit: Mbarriers, barrier: Mbarrier, late: list[Operation]) -> AsyncMismatch:
+    """A phase completes although a copy that signals it is still under way."""
+    expected = sum(arrival.expected for arrival in barrier.arrivals)
+    left = sum(op.nbytes for op in late)
+    error = AsyncMismatch(
+        f"phase {barrier.phase} of the mbarrier at shared offset {barrier.offset} completes here while "
+        f"{late[0].what} is still under way: expect_tx announced {expected} bytes, and {left} more are coming",
+        threads=np.array([late[0].thread]),
+        hint=BYTES,
+    )
+    for arrival in [a for a in barrier.arrivals if a.expected][-1:]:
+        unit.machine.scheduler.note(error, arrival.inst, int(arrival.threads[0]), "the bytes were announced here")
+    unit.machine.scheduler.note(error, late[0].inst, late[0].thread, "the copy was issued here")
+    return error
+
+
+def too_many_bytes(unit: Mbarriers, barrier: Mbarrier, thread: int) -> AsyncMismatch:
+    """A CTA ends, and copies have brought bytes that nobody announced."""
+    error = AsyncMismatch(
+        f"copies to the mbarrier at shared offset {barrier.offset} have brought {-barrier.bytes} bytes "
+        "more than expect_tx announced",
+        threads=np.array([thread]),
+        hint=BYTES,
+    )
+    unit.machine.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
+    return error
+
+
+def passed_at_once(unit: Mbarriers, thread: int) -> list[str]:
+    """For an error: a thread's last wait, if it asked for the phase before a barrier's first, always complete."""
+    waits = [(barrier.seen[thread >> 5], barrier) for barrier in unit.objects.values() if thread >> 5 in barrier.seen]
+    if not waits:
+        return []
+    last, barrier = max(waits, key=lambda wait: wait[0].number)
+    if last.phase >= 0:
+        return []
+    return [
+        f"  its wait at {_place(unit.machine, last.inst, thread)} for the mbarrier at shared offset "
+        f"{barrier.offset} passed at once: parity 1 names the phase before the first, and that is complete"
+    ]
+
+
+def other_phase(machine: Machine, barrier: Mbarrier, thread: int) -> tuple[str, str] | None:
+    """A thread uses what a copy is writing, having waited for an earlier phase: that, and what to look at."""
+    last = barrier.seen.get(thread >> 5)
+    if last is None or last.phase < 0 or last.completed != barrier.phase:
+        return None
+    return (
+        f"  its warp has waited for phase {last.phase} of that mbarrier at {_place(machine, last.inst, thread)}; "
+        f"the copy belongs to phase {barrier.phase}",
+        f"the release of the stage, which must come after this use of phase {last.phase}; "
+        f"or the wait for phase {barrier.phase} of the mbarrier that the copy signals, if it is meant to use that",
+    )
+
+
+def _place(machine: Machine, inst: Instruction, thread: int) -> str:
+    place = machine.scheduler.place(inst, thread)
+    return place.source or f"PTX line {place.ptx_line}"
