@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from cutetut.emulator.errors import IllegalInstruction, MissingFence, UnknownInstruction
+from cutetut.emulator.errors import IllegalInstruction, InFlight, MissingFence, UnknownInstruction
 from tests.emulator.canonical import Operand, compact
 from tests.emulator.fragments import A_MAPS, BYTES, UINT, from_bits, to_bits
 from tests.emulator.harness import kernel, run
@@ -421,3 +422,33 @@ def test_the_fence_is_needed_before_the_first(rng: np.random.Generator) -> None:
     with pytest.raises(MissingFence, match=r"wgmma\.fence"):
         run(text, np.zeros(1024, np.uint8), table, np.zeros((128, 4), np.uint32), np.zeros((128, 4), np.uint32),
             block=(128, 1, 1), dynamic_smem=1024)  # fmt: skip
+
+
+IN_FLIGHT = """.shared .align 128 .b8 b[256]; mov.u32 %r1, %tid.x;
+ mov.u32 %r2, b; shl.b32 %r3, %r1, 1; add.u32 %r3, %r3, %r2;
+mov.u16 %h1, 0; st.shared.b16 [%r3], %h1; fence.proxy.async; bar.sync 0;
+and.b32 %r4, %r2, 0x3FFFF; shr.u32 %r4, %r4, 4; or.b32 %r4, %r4, 0x80000; mov.b64 %rd5, {%r4, 8};
+mov.u32 %r10, 0; mov.u32 %r11, 0; mov.u32 %r12, 0; mov.u32 %r13, 0;
+mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0;
+wgmma.fence.sync.aligned;
+wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, {%r10, %r11, %r12, %r13}, %rd5, 1, 1, 1, 0;
+wgmma.commit_group.sync.aligned;"""
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("use", "says", "hint"),
+    [
+        ("add.u32 %r20, %r12, 1;", "register %r12 is read while .* owns it, as a part of its A fragment",
+         "before the A fragment is used"),
+        ("add.u32 %r12, %r20, 1;", "register %r12 is written while .* as a part of its A fragment",
+         "before the A fragment is used"),
+        ("add.f32 %f9, %f2, %f2;", "register %f2 is read while .* owns it$", "before the accumulators are used"),
+    ],
+)  # fmt: skip
+def test_registers_of_a_wgmma_under_way_are_named_by_their_operand(use: str, says: str, hint: str) -> None:
+    text = f"mov.u32 %r20, 0; {IN_FLIGHT} {use} wgmma.wait_group.sync.aligned 0;"
+    with pytest.raises(InFlight) as error:
+        run(kernel(text), np.zeros(1), block=(128, 1, 1))
+    assert re.match(says, error.value.what) and hint in error.value.hint
+    run(kernel(text.replace(use, "").replace("aligned 0;", f"aligned 0; {use}")), np.zeros(1), block=(128, 1, 1))

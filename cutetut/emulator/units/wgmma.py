@@ -141,16 +141,18 @@ class Wgmma(UnitState):
     def _still_busy(self, row: int, thread: int, verb: str) -> InFlight:
         name = next(n for n, r in self.rows.items() if r == row)
         op = next(o for o, mine, threads in self.in_flight if row in mine and thread in threads)
+        is_result = name in {register.name for register in _registers(op.inst.operands[0])}
+        role, also = ("accumulators are", "") if is_result else ("A fragment is", ", as a part of its A fragment")
         group = thread - thread % WARPGROUP
         open_groups = len(self.groups.get(group, []))
         if op in self.open.get(group, []):
             hint = "warpgroup.commit_group, then wait_group: this WGMMA is in no group yet, so no wait includes it"
         else:
-            hint = (f"warpgroup.wait_group(0) before the accumulators are used; {open_groups} committed groups of this "
+            hint = (f"warpgroup.wait_group(0) before the {role} used; {open_groups} committed groups of this "
                     "warpgroup are still under way")  # fmt: skip
         error = InFlight(
-            f"register {name} is {verb} while {op.what} is still under way and owns it", threads=np.array([thread]),
-            hint=hint,
+            f"register {name} is {verb} while {op.what} is still under way and owns it{also}",
+            threads=np.array([thread]), hint=hint,
         )  # fmt: skip
         self.machine.scheduler.note(error, op.inst, op.thread, "the WGMMA was issued here")
         return error
