@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..checks.unwritten import Loads, Names, Unwritten, doubtful_reads
+from ..compiled.runs import History, Plan, plan
 from ..errors import EmulatorError, PtxSyntaxError, ptx_line
 from ..measure.observe import Watcher, watch
 from ..ptx.syntax import Instruction, Negated
@@ -23,11 +24,15 @@ from .opcodes import Opcode, Selection, Step, lookup
 
 @dataclass
 class Block:
-    """Straight-line steps, then at most one control step that decides where its threads go."""
+    """Straight-line steps, then at most one control step that decides where its threads go.
+
+    `plan` is what executes: the steps, with runs of arithmetic as one (see compiled/runs.py).
+    """
 
     number: int
     instructions: list[Instruction] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    plan: Plan = field(default_factory=list)
     control: Step | None = None
     control_guard: Callable[[Selection], np.ndarray] | None = None
     joins: Callable[[Selection], np.ndarray] | None = None  # member lanes each thread must meet
@@ -49,6 +54,7 @@ class Facts:
     starts: list[int]  # of the blocks
     names: list[Names]
     doubtful: dict[int, set[str]]  # see unwritten.py
+    history: History = field(default_factory=History)  # of its runs, see compiled/runs.py
 
 
 def decode(machine: Machine, loads: Loads | None = None) -> Program:
@@ -124,9 +130,10 @@ def _decode_block(
     block: Block, machine: Machine, entries: list[Opcode], unwritten: Unwritten, watcher: Watcher | None
 ) -> None:
     """Fill in the steps: exactly one per instruction, so that an error can name the one it happened in."""
+    plain = []  # whether a step is that of an arithmetic unit, with nothing around it
     for inst in block.instructions:
         entry = entries[inst.index]
-        step = _decode(inst, entry, machine)
+        step = bare = _decode(inst, entry, machine)
         if watcher is not None:
             step = watcher.executed(step, inst, entry)
         guard = _guard(inst, machine)
@@ -139,13 +146,18 @@ def _decode_block(
         watched = unwritten.watch(step, inst, entry)
         if not inst.opcode.startswith("wgmma"):
             watched = _watch_wgmma(watched, inst, unwritten.names[inst.index], machine)
+        unwatched = watched is bare and watcher is None
         if watched is not _nothing or not entry.ends_block:
             watched = _guarded(watched, guard)
-        watched = unwritten.check_guard(watched, inst)
+        guarded, watched = watched, unwritten.check_guard(watched, inst)
+        unwatched &= guarded is watched
         if watcher is not None:
             watched = watcher.issued(watched, inst, entry)
         if watched is not _nothing or not entry.ends_block:
             block.steps.append(watched)
+            plain.append(unwatched and (entry.unit == "alu" or entry.mnemonic == "cvta"))
+    assert machine.kernel.facts is not None
+    block.plan = plan(machine, machine.kernel.facts.history, block.instructions, block.steps, plain)
 
 
 def _nothing(sel: Selection) -> None:

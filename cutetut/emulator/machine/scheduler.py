@@ -120,9 +120,9 @@ class Scheduler:
     def _execute(self, block: Block, sel: Selection, first: int = 0) -> None:
         done = first
         try:
-            for step in block.steps[first:] if first else block.steps:
+            for step, instructions in [(step, 1) for step in block.steps[first:]] if first else block.plan:
                 step(sel)
-                done += 1
+                done += instructions
         except EmulatorError as error:
             self.current = block.instructions[done]
             if isinstance(error, InFlight) and self.loads is not None and self.current.index in self.loads.errors:

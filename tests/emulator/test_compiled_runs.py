@@ -1,0 +1,217 @@
+"""Machine code against numpy: every form, random programs and every kind of selection, equal bit for bit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pytest
+
+from cutetut.emulator.compiled import engine, recipe, runs
+from cutetut.emulator.units.alu.convert import FLOATS
+from cutetut.emulator.units.alu.forms import FORMS, INTEGER
+from tests.emulator import alu_forms
+from tests.emulator.harness import HEADER, on_gpu, run
+
+pytestmark = [pytest.mark.emulator, pytest.mark.skipif(on_gpu(), reason="about the emulator's two ways to compute")]
+THREADS = 1024
+BYTES = {"b": 1, "h": 2, "r": 4, "d": 8}
+DECLARED = {"p": "pred", "b": "b8", "h": "b16", "r": "b32", "d": "b64"}
+SPECIAL_32 = np.array(
+    [0, 1, 2, 3, 0x80000000, 0x80000001, 0x7FFFFFFF, 0xFFFFFFFF, 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001,
+     0xFFC00123, 0x00800000, 0x80800000, 0x007FFFFF, 0x00400000, 0x3F800000, 0xBF800000, 0x3F000000, 0x7F7FFFFF,
+     0x477FE000, 0x477FF000, 0x38800000, 0x387FC000, 0x33000000, 0x00FFFFFF, 0x01000000, 0x5F800000, 0x4F000000,
+     0x4EFFFFFF, 0xCF000000, 31, 32, 33, 64, 255, 256, 0x7E800000, 0x7E800001, 0x7F7FC000, 0x3F7FFFFF], np.uint32,
+)  # fmt: skip
+SPECIAL_16 = np.array(
+    [0, 1, 0x8000, 0x8001, 0x7FFF, 0xFFFF, 0x7C00, 0xFC00, 0x7C01, 0x7E00, 0x0400, 0x03FF, 0x3C00, 0x7BFF, 0x7F80,
+     0xFF80, 0x7F81, 0x0080, 0x007F, 0x3F80, 0x7F7F, 0x7FF7], np.uint16,
+)  # fmt: skip
+SPECIAL_64 = np.array(
+    [0, 1, 1 << 63, (1 << 63) - 1, (1 << 64) - 1, 0x7FF0000000000000, 0xFFF0000000000000, 0x7FF8000000000000,
+     0x7FF0000000000001, 0x3FF0000000000000, 0x43E0000000000000, 0xC3E0000000000000, 0x43F0000000000000,
+     0x41E0000000000000, 0xBFE0000000000000, 0x0010000000000000, 0x000FFFFFFFFFFFFF, 0x47EFFFFFF0000000], np.uint64,
+)  # fmt: skip
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compile every run the first time it executes."""
+    for name, value in (("LOADING", -1.0), ("READING", -1.0), ("COMPILING", 0.0), ("LINKING", -1.0)):
+        monkeypatch.setattr(runs, name, value)
+    yield
+
+
+def inputs(seed: int) -> dict[str, np.ndarray]:
+    """Three registers of each class for every thread: special values, random patterns, and small numbers."""
+    rng = np.random.default_rng(seed)
+    found = {}
+    for name, special in (("b", SPECIAL_16.astype(np.uint8)), ("h", SPECIAL_16), ("r", SPECIAL_32), ("d", SPECIAL_64)):
+        bits = 8 * special.itemsize
+        values = rng.integers(0, 1 << bits, (3, THREADS), special.dtype, endpoint=False) if bits < 64 else (
+            rng.integers(0, (1 << 64) - 1, (3, THREADS), np.uint64)
+        )  # fmt: skip
+        chosen = rng.random((3, THREADS))
+        values = np.where(chosen < 0.5, rng.choice(special, (3, THREADS)), values)
+        near = _near_one(rng, bits)
+        values = np.where(chosen > 0.8, near, values)
+        found[name] = np.ascontiguousarray(values.astype(special.dtype))
+    return found
+
+
+def _near_one(rng: np.random.Generator, bits: int) -> np.ndarray:
+    """Patterns of numbers of moderate size, whose sums and products neither overflow nor vanish."""
+    numbers = rng.normal(0, 3, (3, THREADS)) * np.exp2(rng.integers(-12, 12, (3, THREADS)))
+    if bits == 64:
+        return numbers.view(np.uint64)
+    if bits == 32:
+        return numbers.astype(np.float32).view(np.uint32)
+    return numbers.astype(np.float16).view(np.uint16) if bits == 16 else rng.integers(0, 40, (3, THREADS))
+
+
+def program(lines: list[str], guards: list[str], skip: str = "") -> tuple[str, list[str]]:
+    """A kernel that loads the sources, runs the lines, and stores what each has written; and the classes stored."""
+    written: list[str] = []
+    body = []
+
+    def target(match: re.Match[str]) -> str:
+        written.append(match[1])
+        return f"%{match[1]}o{len(written) - 1}"
+
+    for line, guard in zip(lines, guards, strict=True):
+        body.append(guard + re.sub(r"\$([pbhrd])", target, line))
+    declared = [f".reg .{DECLARED[c]} %{c}{x};" for c in "pbhrd" for x in "abc"]
+    declared += [f".reg .{DECLARED[c]} %{c}o{i};" for i, c in enumerate(written)]
+    text = [*declared, ".reg .b32 %tid0; .reg .b64 %at, %base; .reg .b32 %bit; .reg .pred %skip;", "mov.u32 %tid0, %tid.x;"]
+    for i, (name, size) in enumerate(BYTES.items()):
+        text.append(f"ld.param.b64 %base, [p{i}]; mad.wide.u32 %at, %tid0, {size}, %base;")
+        text += [f"ld.global.b{8 * size} %{name}{x}, [%at+{j * size * THREADS}];" for j, x in enumerate("abc")]
+    for x, y in zip("abc", "bca", strict=True):
+        text.append(f"and.b32 %bit, %r{x}, 1; setp.eq.b32 %p{x}, %bit, 1;")
+        text.append(f"and.b32 %bit, %r{y}, 7; setp.lt.u32 %skip, %bit, 3;")
+    for i, c in enumerate(written):
+        text.append(f"mov.pred %po{i}, %pa;" if c == "p" else _copy(c, f"%{c}o{i}", f"%{c}{'abc'[i % 3]}"))
+    text += [skip, *body, "END:"]
+    text.append("ld.param.b64 %base, [p4]; mad.wide.u32 %at, %tid0, 8, %base;")
+    for i, c in enumerate(written):
+        if c == "p":
+            text.append(f"selp.b32 %bit, 1, 0, %po{i}; st.global.b32 [%at+{i * 8 * THREADS}], %bit;")
+        else:
+            text.append(f"st.global.b{8 * BYTES[c]} [%at+{i * 8 * THREADS}], %{c}o{i};")
+    params = ", ".join(f".param .b64 p{i}" for i in range(5))
+    return f"{HEADER}\n.visible .entry k({params}) {{\n" + "\n".join(text) + "\nret;\n}\n", written
+
+
+def _copy(c: str, to: str, source: str) -> str:
+    return f"cvt.u8.u8 {to}, {source};" if c == "b" else f"mov.b{8 * BYTES[c]} {to}, {source};"
+
+
+def both_ways(
+    lines: list[str], monkeypatch: pytest.MonkeyPatch, seed: int = 0, guards: list[str] | None = None, skip: str = "",
+    threads: int = THREADS,
+) -> set[str]:
+    """Run the lines with numpy and compiled, compare every bit; the opcodes that were left to numpy."""
+    text, written = program(lines, guards or [""] * len(lines), skip)
+    data = inputs(seed)
+    results = []
+    left, executed = _watch_recipes(monkeypatch)
+    for jit in ("0", "1"):
+        monkeypatch.setenv("CUTETUT_JIT", jit)
+        executed.clear()
+        out = np.zeros((len(written), THREADS), np.uint64)
+        run(text, *data.values(), out, block=(threads, 1, 1))
+        results.append(out)
+        assert bool(executed) == (jit == "1")
+    wrong = np.flatnonzero((results[0] != results[1]).any(axis=1))
+    if len(wrong):
+        raise AssertionError(_difference(lines, written, data, results, int(wrong[0])))
+    return left
+
+
+def _watch_recipes(monkeypatch: pytest.MonkeyPatch) -> tuple[set[str], list[int]]:
+    left: set[str] = set()
+    executed: list[int] = []
+    find, call = recipe.Recipe._form, engine.Chain.__call__
+
+    def watched(self, inst, machine, masked):  # type: ignore[no-untyped-def]
+        found = find(self, inst, machine, masked)
+        if found is None:
+            left.add(inst.opcode)
+        return found
+
+    def counted(self, start, stop, mask):  # type: ignore[no-untyped-def]
+        executed.append(self.count)
+        call(self, start, stop, mask)
+
+    monkeypatch.setattr(recipe.Recipe, "_form", watched)
+    monkeypatch.setattr(engine.Chain, "__call__", counted)
+    return left, executed
+
+
+def _difference(
+    lines: list[str], written: list[str], data: dict[str, np.ndarray], results: list[np.ndarray], row: int
+) -> str:
+    thread = int(np.flatnonzero(results[0][row] != results[1][row])[0])
+    number = -1
+    for line in lines:
+        number += len(re.findall(r"\$[pbhrd]", line))
+        if number >= row:
+            break
+    values = {f"{name}{x}": hex(int(data[name][i, thread])) for name in data for i, x in enumerate("abc")}
+    return f"{line}: numpy {results[0][row, thread]:#x}, compiled {results[1][row, thread]:#x} of {values}"
+
+
+def batches(lines: list[str], size: int = 60) -> list[list[str]]:
+    return [lines[i : i + size] for i in range(0, len(lines), size)]
+
+def compare_all(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """both_ways for any number of lines."""
+    left: set[str] = set()
+    for i, batch in enumerate(batches(lines)):
+        left |= both_ways(batch, monkeypatch, seed=i)
+    return left
+
+
+# -- every form ------------------------------------------------------------------------------------
+
+USUAL = set(  # what the kernels of the book are made of, nearly
+    """fma.rn.f32 add.f32 sub.f32 mul.f32 max.f32 min.f32 div.rn.f32 rcp.approx.ftz.f32 div.full.f32 neg.f32 abs.f32
+    sqrt.approx.f32 rsqrt.approx.f32 fma.rn.ftz.f32 mul.ftz.f32 add.ftz.f32 add.s32 add.s64 sub.s32 mul.lo.s32
+    mul.wide.u32 mul.wide.s32 mul.hi.u32 mad.lo.s32 mad.wide.u32 shl.b32 shl.b64 shr.u32 shr.s32 shr.u64 and.b32 or.b32
+    xor.b32 not.b32 and.b64 or.b64 and.pred or.pred not.pred xor.pred setp.ne.b32 setp.eq.s32 setp.lt.s32 setp.gt.f32
+    setp.neu.f32 setp.lt.u64 selp.b32 selp.f32 selp.b64 mov.b32 mov.b64 mov.pred mov.u32 mov.f32 lop3.b32 prmt.b32
+    shf.l.wrap.b32 bfe.u32 bfi.b32 popc.b32 clz.b32 cvt.u64.u32 cvt.s64.s32 cvt.u32.u64 cvt.u16.u32 cvt.rn.f32.s32
+    cvt.rzi.s32.f32 cvt.rn.f16.f32 cvt.rn.bf16.f32 cvt.rn.bf16x2.f32 cvt.rn.f16x2.f32 cvt.f32.f16 cvt.f32.bf16
+    cvt.rna.tf32.f32 add.f16x2 mul.f16x2 add.rn.bf16x2 max.f16x2 div.s32 rem.u32 min.s32 max.s32
+    cvta.to.global.u64""".split()
+)
+
+
+@pytest.mark.parametrize("name", [*FORMS])
+def test_every_form_of_a_table(name: str, at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = compare_all(list(alu_forms.table_lines(name)), monkeypatch)
+    assert not left & USUAL
+
+
+@pytest.mark.parametrize("make", [alu_forms.comparison_lines, alu_forms.set_lines, alu_forms.other_lines])
+def test_every_form_without_a_table(
+    make: Callable[[], Iterable[str]], at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = compare_all(list(make()), monkeypatch)
+    assert not left & USUAL
+
+
+@pytest.mark.parametrize("to", [*INTEGER, *FLOATS, "pairs"])
+def test_every_conversion(to: str, at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = alu_forms.packing_lines() if to == "pairs" else alu_forms.conversion_lines(to)
+    assert not compare_all(list(lines), monkeypatch) & USUAL
+
+
+def test_the_usual_forms_are_among_those() -> None:
+    makers = [alu_forms.comparison_lines, alu_forms.set_lines, alu_forms.other_lines, alu_forms.packing_lines]
+    lines = [line for make in makers for line in make()]
+    lines += [line for name in FORMS for line in alu_forms.table_lines(name)]
+    lines += [line for to in (*INTEGER, *FLOATS) for line in alu_forms.conversion_lines(to)]
+    assert not USUAL - {line.split()[0] for line in lines}
+    assert len(lines) > 1500
