@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import pytest
 
+from cutetut.emulator import launch, ptx
 from cutetut.emulator.compiled import engine, recipe, runs
+from cutetut.emulator.errors import OutOfBounds, Uninitialized
+from cutetut.emulator.machine.memory import GlobalMemory
+from cutetut.emulator.measure.observe import observing
+from cutetut.emulator.measure.timing import Timing
 from cutetut.emulator.units.alu.convert import FLOATS
 from cutetut.emulator.units.alu.forms import FORMS, INTEGER
 from tests.emulator import alu_forms
@@ -209,9 +214,164 @@ def test_every_conversion(to: str, at_once: None, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_usual_forms_are_among_those() -> None:
+    lines = every_line()
+    assert not USUAL - {line.split()[0] for line in lines}
+    assert len(lines) > 1500
+
+
+# -- where forms are delicate ----------------------------------------------------------------------
+
+
+def test_results_that_ftz_flushes_although_they_round_up(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products, quotients and sums just below the smallest normal number, in float32 and in f16."""
+    rng = np.random.default_rng(1)
+    k = rng.integers(-4, 5, (3, THREADS))
+    tiny, one = np.uint32(0x00800000), np.uint32(0x3F800000)
+    scale = rng.integers(-2, 3, THREADS) << 23
+    r = np.stack([one - scale + k[0], tiny + scale + np.abs(k[1]), rng.choice([0, tiny, tiny >> 1, 1 << 31], THREADS)])
+    r = r.astype(np.uint32)
+    r[2] |= (rng.integers(0, 2, THREADS) << 31).astype(np.uint32)
+    half = rng.integers(0x1800, 0x2400, (3, THREADS)).astype(np.uint16)
+    monkeypatch.setattr("tests.emulator.test_compiled_runs.inputs", lambda seed: _replaced(inputs_of(seed), r, half))
+    names = ("mul", "fma", "div", "rcp", "add", "sub")
+    lines = [line for name in names for line in alu_forms.table_lines(name) if "ftz" in line]
+    compare_all(lines, monkeypatch)
+
+
+inputs_of = inputs
+
+
+def _replaced(data: dict[str, np.ndarray], r: np.ndarray, h: np.ndarray) -> dict[str, np.ndarray]:
+    return {**data, "r": r, "h": h}
+
+
+# -- random programs -------------------------------------------------------------------------------
+
+
+def every_line() -> list[str]:
     makers = [alu_forms.comparison_lines, alu_forms.set_lines, alu_forms.other_lines, alu_forms.packing_lines]
     lines = [line for make in makers for line in make()]
     lines += [line for name in FORMS for line in alu_forms.table_lines(name)]
-    lines += [line for to in (*INTEGER, *FLOATS) for line in alu_forms.conversion_lines(to)]
-    assert not USUAL - {line.split()[0] for line in lines}
-    assert len(lines) > 1500
+    return lines + [line for to in (*INTEGER, *FLOATS) for line in alu_forms.conversion_lines(to)]
+
+
+def chained(lines: list[str], rng: np.random.Generator) -> list[str]:
+    """The lines with sources replaced by what lines before them have written, and targets by sources."""
+    count, result = 0, []
+    known: dict[str, list[str]] = {c: [f"%{c}{x}" for x in "abc"] for c in "pbhrd"}
+    for line in lines:
+        first, comma, rest = line.partition(",")
+
+        def source(match: re.Match[str]) -> str:
+            return str(rng.choice(known[match[1]]))
+
+        result.append(first + comma + re.sub(r"%([phrd])[abc]", source, rest))
+        for c in re.findall(r"\$([pbhrd])", line):
+            known[c].append(f"%{c}o{count}")
+            count += 1
+    return result
+
+
+SKIPS = ("", "@%skip bra END;", "setp.gt.u32 %skip, %tid0, 700; @%skip bra END;", "@%pa bra END;")
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_random_program(seed: int, at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    lines = [str(line) for line in rng.choice(every_line(), 50)]
+    packed_moves = [line for line in lines if "$" in line.partition(",")[2]]  # mov {$r, $r}
+    lines = [line for line in lines if line not in packed_moves]
+    lines = chained(lines, rng) + packed_moves
+    guards = [str(g) for g in rng.choice(["", "", "@%pa ", "@!%pb "], len(lines))]
+    threads = int(rng.choice([THREADS, THREADS, 1000, 50, 33, 1]))
+    both_ways(lines, monkeypatch, seed, guards, str(rng.choice(SKIPS)), threads)
+
+
+# -- when a run is compiled ------------------------------------------------------------------------
+
+LOOP = """.visible .entry k(.param .b64 p0) {
+.reg .b32 %r<9>; .reg .b64 %rd<4>; .reg .pred %p1;
+ld.param.b64 %rd1, [p0];
+mov.u32 %r1, %tid.x; mov.u32 %r2, 0; mov.u32 %r3, 1;
+mad.wide.u32 %rd2, %r1, 4, %rd1;
+LOOP: mad.lo.u32 %r3, %r3, %r1, 7;
+xor.b32 %r3, %r3, %r2;
+add.u32 %r2, %r2, 1;
+setp.lt.u32 %p1, %r2, COUNT;
+@%p1 bra LOOP;
+st.global.b32 [%rd2+OFFSET], %r3;
+ret;
+}
+"""
+
+
+def loop(count: int, threads: int = 64, offset: int = 0) -> np.ndarray:
+    out = np.zeros(threads, np.uint32)
+    run(HEADER + LOOP.replace("COUNT", str(count)).replace("OFFSET", str(offset)), out, block=(threads, 1, 1))
+    return out
+
+
+def expected(count: int, threads: int = 64) -> np.ndarray:
+    value, thread = np.ones(threads, np.uint32), np.arange(threads, dtype=np.uint32)
+    for i in range(count):
+        value = (value * thread + np.uint32(7)) ^ np.uint32(i)
+    return value
+
+
+def test_a_loop_is_compiled_when_it_has_run_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "LOADING", 0.0)
+    _, executed = _watch_recipes(monkeypatch)
+    np.testing.assert_array_equal(loop(20), expected(20))
+    assert not executed
+    np.testing.assert_array_equal(loop(5000), expected(5000))
+    assert set(executed) == {4}  # the setp too; the branch is control
+    assert 1000 < len(executed) < 5000
+
+
+def test_nothing_is_compiled_where_it_is_forbidden(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, executed = _watch_recipes(monkeypatch)
+    monkeypatch.setenv("CUTETUT_JIT", "0")
+    np.testing.assert_array_equal(loop(100), expected(100))
+    assert not executed
+
+
+def test_nothing_is_compiled_for_an_observer(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, executed = _watch_recipes(monkeypatch)
+    with observing(Timing()):
+        np.testing.assert_array_equal(loop(100), expected(100))
+    assert not executed
+    loop(100)
+    assert executed
+
+
+@pytest.mark.parametrize("bad", [3, 6])
+def test_an_error_between_runs_names_its_own_instruction(bad: int, at_once: None) -> None:
+    lines = ["mov.u32 %r1, %tid.x;", "add.u32 %r2, %r1, 1;", "add.u32 %r3, %r2, 1;", "st.global.b32 [%rd1], %r1;"]
+    lines += ["add.u32 %r2, %r1, 1;", "add.u32 %r3, %r2, 1;", "st.global.b32 [%rd1+4], %r2;", "add.u32 %r2, %r3, 1;"]
+    lines[bad] = lines[bad].replace("%rd1+4", "%rd1+400").replace("[%rd1]", "[%rd1+400]")
+    text = ".visible .entry k(.param .b64 p0) { .reg .b32 %r<9>; .reg .b64 %rd<4>;\nld.param.b64 %rd1, [p0];\n"
+    with pytest.raises(OutOfBounds) as caught:
+        run(HEADER + text + "\n".join(lines) + "\nret; }", np.zeros(4, np.uint32))
+    assert caught.value.place is not None
+    assert caught.value.place.ptx_text == lines[bad].rstrip(";")
+
+
+def test_a_use_of_an_unwritten_register_is_still_found(at_once: None) -> None:
+    text = HEADER + """.visible .entry k(.param .b64 p0) { .reg .b32 %r<9>; .reg .b64 %rd<4>;
+    ld.param.b64 %rd1, [p0]; mov.u32 %r1, 1; add.u32 %r2, %r1, %r3; add.u32 %r4, %r1, %r2;
+    st.global.b32 [%rd1], %r4; ret; }"""
+    with pytest.raises(Uninitialized):
+        run(text, np.zeros(32, np.uint32))
+
+
+def test_registers_of_a_second_launch_are_its_own(at_once: None) -> None:
+    """What was found out about a kernel is kept from launch to launch; addresses are not."""
+    module = ptx.parse(HEADER + LOOP.replace("COUNT", "50").replace("OFFSET", "0"))
+    for threads in (64, 32, 256):
+        out = np.zeros(threads, np.uint32)
+        memory = GlobalMemory()
+        memory.add(out.ctypes.data, out.nbytes, "out")
+        params = [int(out.ctypes.data).to_bytes(8, "little")]
+        launch.launch(module, "k", grid=(1, 1, 1), block=(threads, 1, 1), params=params, memory=memory)
+        np.testing.assert_array_equal(out, expected(50, threads))
+    assert module.kernels["k"].facts.history.recipes
