@@ -5,13 +5,59 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from cutetut.emulator.units.alu.compare import BITWISE, COMPARABLE, FLOAT, HALF, SELECTABLE, SET_RESULTS, SIGNED, UNSIGNED
+from cutetut.emulator.units.alu.compare import (
+    BITWISE,
+    COMPARABLE,
+    FLOAT,
+    HALF,
+    SELECTABLE,
+    SET_RESULTS,
+    SIGNED,
+    UNSIGNED,
+)
 from cutetut.emulator.units.alu.convert import FLOATS, PACKED_MODIFIERS, TF32_MODIFIERS, scalar_modifiers
 from cutetut.emulator.units.alu.forms import FORMS, INTEGER
 
 WIDTHS = {"pred": "p", "8": "b", "16": "h", "32": "r", "64": "d"}
 NARROW_FORMATS = {"e4m3x2": "h", "e5m2x2": "h", "tf32": "r"}
-NO_SATURATION = {"hi sat": "needs hi"}
+ONE = {"f32": "0f3F800000", "f64": "0d3FF0000000000000"}
+
+
+OTHERS = """
+slct.ftz.u32.f32 $r, %ra, %rb, %rc;
+mov.pred $p, %pa;
+mov.pred $p, !%pb;
+mov.u32 $r, %tid.x;
+mov.f32 $r, 0fFF800000;
+mov.u32 $r, 0x12345678;
+mov.u64 $d, -2;
+mov.f64 $d, 0d7FF8000000000001;
+mov.b32 $r, {%ha, %hb};
+mov.b64 $d, {%ra, %rb};
+mov.b64 $d, {%ha, %hb, %hc, %ha};
+mov.b32 {$h, $h}, %ra;
+mov.b64 {$r, $r}, %da;
+mov.b64 {_, $r}, %da;
+mov.b64 {$h, $h, _, $h}, %db;
+and.pred $p, %pa, !%pb;
+or.pred $p, !%pa, %pb;
+xor.pred $p, %pa, %pb;
+not.pred $p, %pa;
+lop3.and.b32 $r|$p, %ra, %rb, %rc, 0x96, %pa;
+lop3.b32 $r, %ra, 0xFF00, %ra, 0xEA;
+prmt.b32 $r, %ra, %rb, 0x5410;
+prmt.b32 $r, %ra, 0, 0x9B3F;
+cvta.to.global.u64 $d, %da;
+cvta.shared.u64 $d, %da;
+cvta.to.shared.u64 $d, %da;
+cvta.local.u64 $d, %db;
+add.s32 $r, %ra, 7;
+sub.f32 $r, %ra, 0f7F7FFFFF;
+add.s64 $d, %da, -1;
+shl.b32 $r, %ra, 35;
+add.u16 $h, %ha, 65535;
+fma.rn.f32 $r, %ra, 0f3F000000, 0fBF800000;
+"""
 
 
 def letter(kind: str) -> str:
@@ -108,21 +154,12 @@ def other_lines() -> Iterable[str]:
     for kind in SELECTABLE:
         one = letter(kind)
         yield f"selp.{kind} ${one}, %{one}a, %{one}b, %pa;"
-        yield f"selp.{kind} ${one}, %{one}a, {'0f3F800000' if kind == 'f32' else '0d3FF0000000000000' if kind == 'f64' else 5}, !%pb;"
+        yield f"selp.{kind} ${one}, %{one}a, {ONE.get(kind, 5)}, !%pb;"
         yield f"slct.{kind}.s32 ${one}, %{one}a, %{one}b, %rc;"
         yield f"mov.{kind} ${one}, %{one}a;"
-    yield from ("slct.ftz.u32.f32 $r, %ra, %rb, %rc;", "mov.pred $p, %pa;", "mov.pred $p, !%pb;", "mov.u32 $r, %tid.x;")
-    yield from ("mov.f32 $r, 0fFF800000;", "mov.u32 $r, 0x12345678;", "mov.u64 $d, -2;", "mov.f64 $d, 0d7FF8000000000001;")
-    yield from ("mov.b32 $r, {%ha, %hb};", "mov.b64 $d, {%ra, %rb};", "mov.b64 $d, {%ha, %hb, %hc, %ha};")
-    yield from ("mov.b32 {$h, $h}, %ra;", "mov.b64 {$r, $r}, %da;", "mov.b64 {_, $r}, %da;", "mov.b64 {$h, $h, _, $h}, %db;")
-    yield from ("and.pred $p, %pa, !%pb;", "or.pred $p, !%pa, %pb;", "xor.pred $p, %pa, %pb;", "not.pred $p, %pa;")
     yield from (f"lop3.b32 $r, %ra, %rb, %rc, {table};" for table in range(0, 256, 5))
-    yield from ("lop3.and.b32 $r|$p, %ra, %rb, %rc, 0x96, %pa;", "lop3.b32 $r, %ra, 0xFF00, %ra, 0xEA;")
     yield from (f"prmt.b32{mode} $r, %ra, %rb, %rc;" for mode in ("", ".f4e", ".b4e", ".rc8", ".ecl", ".ecr", ".rc16"))
-    yield from ("prmt.b32 $r, %ra, %rb, 0x5410;", "prmt.b32 $r, %ra, 0, 0x9B3F;", "cvta.to.global.u64 $d, %da;")
-    yield from ("cvta.shared.u64 $d, %da;", "cvta.to.shared.u64 $d, %da;", "cvta.local.u64 $d, %db;")
-    yield from ("add.s32 $r, %ra, 7;", "sub.f32 $r, %ra, 0f7F7FFFFF;", "add.s64 $d, %da, -1;", "shl.b32 $r, %ra, 35;")
-    yield from ("add.u16 $h, %ra, %hb;" if False else "add.u16 $h, %ha, 65535;", "fma.rn.f32 $r, %ra, 0f3F000000, 0fBF800000;")
+    yield from OTHERS.strip().splitlines()
 
 
 def conversion_lines(to: str) -> Iterable[str]:
@@ -131,13 +168,12 @@ def conversion_lines(to: str) -> Iterable[str]:
         allowed = scalar_modifiers(to, of)
         if allowed is None or ("bf16" in (to, of) and {to, of} & {"u8", "s8"}):
             continue
-        source = {"b": "b"}.get(letter(of), letter(of))
         for m in choices(allowed):
             if {"relu", "satfinite"} & set(m) and {"sat", "rm", "rp", "ftz"} & set(m):
                 continue
-            yield f"{'.'.join(('cvt', *m, to, of))} ${letter(to)}, %{source}a;"
+            yield f"{'.'.join(('cvt', *m, to, of))} ${letter(to)}, %{letter(of)}a;"
         if to in INTEGER and to not in ("u64", "s64") and of in INTEGER and "bf16" not in (to, of):
-            yield f"cvt.{to}.{of} $d, %{source}b;"
+            yield f"cvt.{to}.{of} $d, %{letter(of)}b;"
 
 
 def packing_lines() -> Iterable[str]:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cutetut.emulator import launch, ptx
-from cutetut.emulator.compiled import engine, recipe, runs
-from cutetut.emulator.errors import OutOfBounds, Uninitialized
+from cutetut.emulator.compiled import engine, loads, recipe, runs
+from cutetut.emulator.errors import EmulatorError, Misaligned, OutOfBounds, Uninitialized
 from cutetut.emulator.machine.memory import GlobalMemory
 from cutetut.emulator.measure.observe import observing
 from cutetut.emulator.measure.timing import Timing
@@ -43,8 +43,10 @@ SPECIAL_64 = np.array(
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Compile every run the first time it executes."""
-    for name, value in (("LOADING", -1.0), ("READING", -1.0), ("COMPILING", 0.0), ("LINKING", -1.0)):
+    for name, value in (("READING", -1.0), ("COMPILING", 0.0), ("LINKING", -1.0)):
         monkeypatch.setattr(runs, name, value)
+    monkeypatch.setattr(loads, "COMPILING", 0.0)
+    monkeypatch.setattr(engine, "LOADING", -1.0)
     yield
 
 
@@ -88,7 +90,7 @@ def program(lines: list[str], guards: list[str], skip: str = "") -> tuple[str, l
         body.append(guard + re.sub(r"\$([pbhrd])", target, line))
     declared = [f".reg .{DECLARED[c]} %{c}{x};" for c in "pbhrd" for x in "abc"]
     declared += [f".reg .{DECLARED[c]} %{c}o{i};" for i, c in enumerate(written)]
-    text = [*declared, ".reg .b32 %tid0; .reg .b64 %at, %base; .reg .b32 %bit; .reg .pred %skip;", "mov.u32 %tid0, %tid.x;"]
+    text = [*declared, ".reg .b32 %tid0, %bit; .reg .b64 %at, %base; .reg .pred %skip; mov.u32 %tid0, %tid.x;"]
     for i, (name, size) in enumerate(BYTES.items()):
         text.append(f"ld.param.b64 %base, [p{i}]; mad.wide.u32 %at, %tid0, {size}, %base;")
         text += [f"ld.global.b{8 * size} %{name}{x}, [%at+{j * size * THREADS}];" for j, x in enumerate("abc")]
@@ -113,7 +115,11 @@ def _copy(c: str, to: str, source: str) -> str:
 
 
 def both_ways(
-    lines: list[str], monkeypatch: pytest.MonkeyPatch, seed: int = 0, guards: list[str] | None = None, skip: str = "",
+    lines: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int = 0,
+    guards: list[str] | None = None,
+    skip: str = "",
     threads: int = THREADS,
 ) -> set[str]:
     """Run the lines with numpy and compiled, compare every bit; the opcodes that were left to numpy."""
@@ -139,13 +145,13 @@ def _watch_recipes(monkeypatch: pytest.MonkeyPatch) -> tuple[set[str], list[int]
     executed: list[int] = []
     find, call = recipe.Recipe._form, engine.Chain.__call__
 
-    def watched(self, inst, machine, masked):  # type: ignore[no-untyped-def]
+    def watched(self, inst, machine, masked):
         found = find(self, inst, machine, masked)
         if found is None:
             left.add(inst.opcode)
         return found
 
-    def counted(self, start, stop, mask):  # type: ignore[no-untyped-def]
+    def counted(self, start, stop, mask):
         executed.append(self.count)
         call(self, start, stop, mask)
 
@@ -169,6 +175,7 @@ def _difference(
 
 def batches(lines: list[str], size: int = 60) -> list[list[str]]:
     return [lines[i : i + size] for i in range(0, len(lines), size)]
+
 
 def compare_all(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """both_ways for any number of lines."""
@@ -231,7 +238,8 @@ def test_results_that_ftz_flushes_although_they_round_up(at_once: None, monkeypa
     r = np.stack([one - scale + k[0], tiny + scale + np.abs(k[1]), rng.choice([0, tiny, tiny >> 1, 1 << 31], THREADS)])
     r = r.astype(np.uint32)
     r[2] |= (rng.integers(0, 2, THREADS) << 31).astype(np.uint32)
-    half = rng.integers(0x1800, 0x2400, (3, THREADS)).astype(np.uint16)
+    half = np.stack([0x3C00 + k[0], 0x0400 + np.abs(k[1]), rng.choice([0, 0x8000, 0x0400, 0x8401], THREADS)])
+    half = half.astype(np.uint16)
     monkeypatch.setattr("tests.emulator.test_compiled_runs.inputs", lambda seed: _replaced(inputs_of(seed), r, half))
     names = ("mul", "fma", "div", "rcp", "add", "sub")
     lines = [line for name in names for line in alu_forms.table_lines(name) if "ftz" in line]
@@ -249,8 +257,13 @@ def _replaced(data: dict[str, np.ndarray], r: np.ndarray, h: np.ndarray) -> dict
 
 
 def every_line() -> list[str]:
-    makers = [alu_forms.comparison_lines, alu_forms.set_lines, alu_forms.other_lines, alu_forms.packing_lines]
-    lines = [line for make in makers for line in make()]
+    makers: list[Callable[[], Iterable[str]]] = [
+        alu_forms.comparison_lines,
+        alu_forms.set_lines,
+        alu_forms.other_lines,
+        alu_forms.packing_lines,
+    ]
+    lines: list[str] = [line for make in makers for line in make()]
     lines += [line for name in FORMS for line in alu_forms.table_lines(name)]
     return lines + [line for to in (*INTEGER, *FLOATS) for line in alu_forms.conversion_lines(to)]
 
@@ -319,7 +332,7 @@ def expected(count: int, threads: int = 64) -> np.ndarray:
 
 
 def test_a_loop_is_compiled_when_it_has_run_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "LOADING", 0.0)
+    monkeypatch.setattr(engine, "LOADING", 0.0)
     _, executed = _watch_recipes(monkeypatch)
     np.testing.assert_array_equal(loop(20), expected(20))
     assert not executed
@@ -357,9 +370,12 @@ def test_an_error_between_runs_names_its_own_instruction(bad: int, at_once: None
 
 
 def test_a_use_of_an_unwritten_register_is_still_found(at_once: None) -> None:
-    text = HEADER + """.visible .entry k(.param .b64 p0) { .reg .b32 %r<9>; .reg .b64 %rd<4>;
+    text = (
+        HEADER
+        + """.visible .entry k(.param .b64 p0) { .reg .b32 %r<9>; .reg .b64 %rd<4>;
     ld.param.b64 %rd1, [p0]; mov.u32 %r1, 1; add.u32 %r2, %r1, %r3; add.u32 %r4, %r1, %r2;
     st.global.b32 [%rd1], %r4; ret; }"""
+    )
     with pytest.raises(Uninitialized):
         run(text, np.zeros(32, np.uint32))
 
@@ -375,3 +391,90 @@ def test_registers_of_a_second_launch_are_its_own(at_once: None) -> None:
         launch.launch(module, "k", grid=(1, 1, 1), block=(threads, 1, 1), params=params, memory=memory)
         np.testing.assert_array_equal(out, expected(50, threads))
     assert module.kernels["k"].facts.history.recipes
+
+
+# -- loads of global memory ------------------------------------------------------------------------
+
+LOADS = [
+    f"ld.global.{vector}{kind} {registers}"
+    for kind, registers, vector in [
+        ("b32", "%ro0", ""), ("b64", "%do0", ""), ("b16", "%ho0", ""), ("u8", "%ro0", ""), ("s8", "%do0", ""),
+        ("s16", "%ro0", ""), ("u16", "%ro0", ""), ("s32", "%do0", ""), ("f32", "{%ro0, %ro1}", "v2."),
+        ("b32", "{%ro0, _, %ro1, %ro2}", "v4."), ("b16", "{%ho0, %ho1}", "v2."), ("b64", "{%do0, %do1}", "v2."),
+    ]
+]  # fmt: skip
+STORED = ("%ro0", "%ro1", "%ro2", "%do0", "%do1", "%ho0", "%ho1")
+
+
+def load_kernel(load: str, offset: int, skip: str) -> str:
+    """Every thread loads from the address at its place in p0, which is absolute, and stores all registers to p1."""
+    declared = ".reg .b32 %r<4>, %ro<4>; .reg .b64 %rd<6>, %do<4>; .reg .b16 %ho<4>; .reg .pred %p1;"
+    lines = ["mov.u32 %r1, %tid.x; ld.param.b64 %rd1, [p0]; ld.param.b64 %rd2, [p1];"]
+    lines += [f"mov.b{BYTES[name[1]] * 8} {name}, 1;" for name in STORED]
+    lines += ["mad.wide.u32 %rd3, %r1, 8, %rd1; ld.global.b64 %rd4, [%rd3]; mad.wide.u32 %rd5, %r1, 8, %rd2;"]
+    lines += [skip, f"{load}, [%rd4{offset:+}];", "END:"]
+    lines += [f"st.global.b{BYTES[x[1]] * 8} [%rd5+{i * 8 * THREADS}], {x};" for i, x in enumerate(STORED)]
+    text = "\n".join([declared, *lines])
+    return f"{HEADER}.visible .entry k(.param .b64 p0, .param .b64 p1, .param .b64 p2) {{\n{text}\nret;\n}}\n"
+
+
+def run_load(load: str, addresses: np.ndarray, data: np.ndarray, offset: int, skip: str, threads: int) -> np.ndarray:
+    out = np.zeros((len(STORED), THREADS), np.uint64)
+    run(load_kernel(load, offset, skip), addresses, out, data, block=(threads, 1, 1))
+    return out
+
+
+@pytest.mark.parametrize("skip", ["", "setp.gt.u32 %p1, %r1, 77; @%p1 bra END;", "and.b32 %r2, %r1, 5; "
+                                  "setp.eq.u32 %p1, %r2, 1; @%p1 bra END;"])  # fmt: skip
+@pytest.mark.parametrize("load", LOADS)
+def test_loads_of_random_addresses(load: str, skip: str, at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(len(load))
+    data = rng.integers(0, 256, 4096, np.uint8)
+    total = 16
+    addresses = (data.ctypes.data + 16 + total * rng.integers(0, 250, THREADS)).astype(np.uint64)
+    calls = _watch_loads(monkeypatch)
+    threads = int(rng.choice([THREADS, 128, 100]))
+    monkeypatch.setenv("CUTETUT_JIT", "0")
+    reference = run_load(load, addresses, data, -16, skip, threads)
+    assert not calls
+    monkeypatch.setenv("CUTETUT_JIT", "1")
+    np.testing.assert_array_equal(run_load(load, addresses, data, -16, skip, threads), reference)
+    assert False in calls  # the first finds the allocation
+    again = load_kernel(load, -16, skip).replace("END:", f"{load}, [%rd4-16];\nEND:")  # the second load is compiled
+    out = np.zeros_like(reference)
+    run(again, addresses, out, data, block=(threads, 1, 1))
+    assert True in calls
+    np.testing.assert_array_equal(out, reference)
+
+
+def _watch_loads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    calls: list[bool] = []
+    call = loads.GlobalLoad.__call__
+
+    def watched(self, sel, low, high):
+        calls.append(call(self, sel, low, high))
+        return calls[-1]
+
+    monkeypatch.setattr(loads.GlobalLoad, "__call__", watched)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"), [(2, Misaligned), (4096, OutOfBounds), (4096 - 8, OutOfBounds), (-16, OutOfBounds)]
+)
+def test_a_load_that_is_wrong_for_one_thread(
+    wrong: int, error: type[EmulatorError], at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiled load refuses, and numpy's names the thread."""
+    buffer = np.zeros(4096 + 256, np.uint8)
+    start = -buffer.ctypes.data % 256
+    data = buffer[start : start + 4096]
+    addresses = np.full(THREADS, data.ctypes.data, np.uint64)
+    addresses[45] = np.uint64(int(addresses[45]) + wrong)
+    calls = _watch_loads(monkeypatch)
+    before = "ld.param.b64 %rd0, [p2]; ld.global.b32 %r3, [%rd0]; ld.global.b32 %r3, [%rd0+4];"
+    with pytest.raises(error) as caught:
+        run_load("ld.global.v4.b32 {%ro0, _, %ro1, %ro2}", addresses, data, 0, before, THREADS)
+    assert calls[-2:] == [True, False]
+    assert caught.value.threads is not None
+    assert caught.value.threads[0] == 45

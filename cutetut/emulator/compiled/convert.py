@@ -157,5 +157,3 @@ def _to_tf32(m: Modifiers) -> Emit | None:
         return c.select(is_nan(c, a), SIZE, c.op("and", rounded, ~0x1FFF))
 
     return emit
-
-

@@ -78,7 +78,8 @@ def function_text(name: str, form: Form, emit: Emit) -> tuple[str, set[str]]:
     sources = [_load(body, entry, first + i, row) for i, row in enumerate(form.sources)]
     results = emit(body, *sources)
     active = _active(body, form, len(rows))
-    for i, (row, value) in enumerate(zip(form.targets, results if isinstance(results, tuple) else (results,), strict=True)):
+    values = results if isinstance(results, tuple) else (results,)
+    for i, (row, value) in enumerate(zip(form.targets, values, strict=True)):
         _store(body, i, row, value, active)
     text = "\n  ".join(
         [
@@ -176,10 +177,11 @@ class Compiler:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         self.llvm: Any = llvm
-        self.features: dict[str, bool] = llvm.get_host_cpu_features()
+        self.features: Any = llvm.get_host_cpu_features()
+        self.has_f16 = "f16c" not in self.features or self.features["f16c"]  # other processors have no such name
         self.kept: list[Any] = []  # compiled code lives as long as its engine
         self.addresses: dict[Form, int] = {}
-        self.chain = _CHAIN_TYPE(self._compile(CHAIN, ["chain"])[0])
+        self.chain = _CHAIN_TYPE(self.compile_text(CHAIN, ["chain"])[0])
 
     def compile(self, wanted: dict[Form, Emit]) -> None:
         """Compile the forms that are new, together."""
@@ -191,15 +193,19 @@ class Compiler:
             text, needed = function_text(name, form, emit)
             texts.append(text)
             intrinsics |= needed
-        addresses = self._compile("\n".join([*sorted(intrinsics), *texts]), names)
+        addresses = self.compile_text("\n".join([*sorted(intrinsics), *texts]), names)
         self.addresses.update(zip(new, addresses, strict=True))
 
-    def _compile(self, text: str, names: list[str]) -> list[int]:
+    def compile_text(self, text: str, names: list[str]) -> list[int]:
+        """The addresses of functions written in LLVM's language."""
         llvm = self.llvm
         module = llvm.parse_assembly(text)
         module.verify()
         machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=self.features.flatten(), opt=2, jit=True  # type: ignore[attr-defined]
+            cpu=llvm.get_host_cpu_name(),
+            features=self.features.flatten(),
+            opt=2,
+            jit=True,
         )
         engine = llvm.create_mcjit_compiler(module, machine)
         engine.finalize_object()
@@ -218,9 +224,24 @@ def compiler() -> Compiler:
     return _compiler
 
 
-def loaded() -> bool:
-    """Whether LLVM has been loaded, so that compiling costs no more than the code itself."""
-    return _compiler is not None
+LOADING = 150_000.0  # microseconds that loading LLVM takes, once per process
+_spent = 0.0  # microseconds that numpy has spent on what could have been compiled, by estimate
+
+
+def spend(microseconds: float) -> None:
+    """numpy has executed something that could have been compiled."""
+    global _spent
+    _spent += microseconds
+
+
+def affordable() -> bool:
+    """Whether LLVM is loaded, or may be because numpy has spent as much as that takes."""
+    return _compiler is not None or _spent > LOADING
+
+
+def known_forms() -> dict[Form, int]:
+    """The forms compiled so far, without loading LLVM for that."""
+    return {} if _compiler is None else _compiler.addresses
 
 
 def enabled() -> bool:

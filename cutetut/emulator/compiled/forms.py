@@ -10,8 +10,7 @@ import numpy as np
 
 from ..machine.memory import LOCAL_WINDOW, SHARED_WINDOW
 from ..ptx.syntax import Immediate, Instruction, Negated, Operand, Pair, Register, Sink, Special, Symbol, Vector
-from ..units.alu.forms import DTYPES, INTEGER, Operation
-from ..units.alu.forms import form_of
+from ..units.alu.forms import DTYPES, INTEGER, Operation, form_of
 from . import bits, floats, halves, integers  # noqa: F401  (they fill the table)
 from .code import Code, Emit, Value
 from .convert import conversion
@@ -101,14 +100,14 @@ def _lop3(inst: Instruction, machine: Machine) -> Bound | None:
     if len(inst.parts) > 2 or not isinstance(table, Immediate):
         return None
     number = int(table.value) & 0xFF
-    target, *sources = [(x, np.uint32) for x in inst.operands[:4]]
+    target, *sources = _seen_as(inst.operands[:4], np.uint32)
     return Bound(f"lop3.b32 {number:#x}", [target], sources, bits.three_input(number))
 
 
 def _prmt(inst: Instruction, machine: Machine) -> Bound | None:
     if len(inst.parts) > 2:
         return None
-    target, *sources = [(x, np.uint32) for x in inst.operands[:4]]
+    target, *sources = _seen_as(inst.operands[:4], np.uint32)
     return Bound("prmt.b32", [target], sources, bits.permute)
 
 
@@ -208,8 +207,10 @@ def _mov(inst: Instruction, machine: Machine) -> Bound | None:
     d, a = inst.operands
     if kind == "b128":
         return None
-    if isinstance(d, Vector) or isinstance(a, Vector):
-        return _unpack(machine, d, a, kind) if isinstance(d, Vector) else _pack(machine, d, a, kind)
+    if isinstance(d, Vector):
+        return _unpack(machine, d, a, kind)
+    if isinstance(a, Vector):
+        return _pack(machine, d, a, kind)
     if kind == "pred":
         slot, flip = _condition(a)
         return Bound(f"mov.pred {flip}", [(d, np.bool_)], [slot], lambda c, p: negated(c, p, flip))

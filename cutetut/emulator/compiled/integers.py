@@ -52,8 +52,8 @@ def _mul24(name: str, kind: str, m: Modifiers) -> Emit | None:
     signed = is_signed(kind)
 
     def emit(c: Code, a: Value, b: Value, *addend: Value) -> Value:
-        low = [c.op("ashr" if signed else "lshr", c.op("shl", v, 8), 8) for v in (a, b)]
-        product = multiply(c, *low, signed, "wide")
+        a, b = (c.op("ashr" if signed else "lshr", c.op("shl", v, 8), 8) for v in (a, b))
+        product = multiply(c, a, b, signed, "wide")
         result = c.resize(c.op("lshr", product, 16) if "hi" in m else product, 32)
         if not addend:
             return result

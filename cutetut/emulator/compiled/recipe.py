@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,11 +14,14 @@ from ..errors import EmulatorError
 from ..machine.opcodes import Step
 from ..ptx.syntax import Instruction, Register, Sink
 from .code import Emit
-from .engine import OPERANDS, Chain, Form, Row, address_of, compiler
+from .engine import OPERANDS, Chain, Form, Row, address_of, compiler, known_forms
 from .forms import Slot, bound
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
+
+
+_USES_F16 = re.compile(r"\.f16")  # on a processor without such conversions LLVM calls functions that may be missing
 
 
 @dataclass
@@ -50,7 +55,7 @@ class Recipe:
     def _form(self, inst: Instruction, machine: Machine, masked: bool) -> tuple[Form, list[int]] | None:
         """The form of an instruction and its operands; None where numpy remains."""
         code = bound(inst, machine)
-        if code is None:
+        if code is None or (_USES_F16.search(inst.opcode) and not compiler().has_f16):
             return None
         slots = [*code.targets, *code.sources]
         rows = [_shape(machine, slot) for slot in slots]
@@ -75,7 +80,7 @@ class Recipe:
 
     def new_forms(self) -> int:
         """How many forms are still to be compiled."""
-        known = compiler().addresses
+        known = known_forms()
         return sum(form not in known for form in self.emits)
 
     def link(self, machine: Machine, steps: Sequence[Step]) -> list[Chain | Step]:
@@ -116,5 +121,3 @@ def _shape(machine: Machine, slot: Slot) -> Row | None:
         return Row.of(machine.target(operand, dtype) if isinstance(operand, Sink) else machine.source(operand, dtype))
     except EmulatorError:
         return None
-
-

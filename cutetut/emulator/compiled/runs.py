@@ -18,8 +18,7 @@ import numpy as np
 from ..machine.opcodes import Selection, Step
 from ..ptx.syntax import Instruction
 from .code import LANES
-from .engine import Chain, enabled
-from .engine import loaded as engine_loaded
+from .engine import Chain, affordable, enabled, spend
 from .recipe import Recipe
 
 if TYPE_CHECKING:
@@ -31,12 +30,9 @@ Key = tuple[int, bool, bool]  # a run's first instruction; whether masked; wheth
 
 # estimates in microseconds, of what was measured on one core of a server of 2024
 PER_STEP, PER_THREAD = 2.0, 0.004  # numpy's time for one instruction
-LOADING = 150_000.0  # LLVM, once per process
 READING = 20.0  # one instruction of a kernel: its form and its operands
 COMPILING = 2_000.0  # one form
 LINKING = 1.0  # one instruction of one launch
-
-_numpy_time = 0.0  # of all runs of this process
 
 
 @dataclass
@@ -112,16 +108,15 @@ class Side:
 
     def _ready(self, sel: Selection) -> bool:
         """Whether there is machine code from now on; otherwise count one more execution by numpy."""
-        global _numpy_time
         history, run = self.run.history, self.run
         heat = history.heat.get(self.key, 0.0)
-        if (engine_loaded() or _numpy_time > LOADING) and heat > self._price(heat):
+        if affordable() and heat > self._price(heat):
             self.pieces = history.recipes[self.key].link(run.machine, run.steps)
             return True
         threads = sel.stop - sel.start if isinstance(sel, slice) else len(sel)
         cost = len(run.steps) * (PER_STEP + PER_THREAD * threads)
         history.heat[self.key] = heat + cost
-        _numpy_time += cost
+        spend(cost)
         return False
 
     def _price(self, heat: float) -> float:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from ..compiled.engine import enabled
+from ..compiled.loads import GlobalLoad
 from ..machine.memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, index, warps_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import addresses, elements_of
@@ -100,15 +102,32 @@ def decode_ld(inst: Instruction, machine: Machine) -> Step:
         return _load_128(inst, machine, access)
     writers = [_writer(machine, item, access) for item in access.items]
     locate, address, total, unit = access.memory.locate, access.address, access.total, access.nbytes
-    host = HOST[unit]
+    host, memory, fast = HOST[unit], machine.memory, _global_load(machine, access)
 
     def step(sel: Selection) -> None:
+        recent = memory.recent
+        if fast is not None and recent is not None and fast(sel, recent.start, recent.end):
+            return
         machine.shared.executes(inst.index, access.strong)
         at = index(locate(address(sel), total, sel, False), unit)
         for i, write in enumerate(writers):
             write(sel, host[at + i] if i else host[at])
 
     return _acquiring(machine, step) if "acquire" in inst.parts or "volatile" in inst.parts else step
+
+
+def _global_load(machine: Machine, access: Access) -> GlobalLoad | None:
+    """The load in machine code; None for a space or registers that it does not reach."""
+    base = access.where.base
+    if not enabled() or access.memory is not machine.memory or not isinstance(base, Register):
+        return None
+    if machine.register_dtype(base).itemsize != 8 or not all(isinstance(x, Register | Sink) for x in access.items):
+        return None
+    rows = [machine.registers[x.name] if isinstance(x, Register) else None for x in access.items]
+    if any(row is not None and row.itemsize < access.nbytes for row in rows):
+        return None
+    signed = access.type.startswith("s")
+    return GlobalLoad(machine.source(base, np.int64), access.where.offset, access.nbytes, rows, signed)
 
 
 def _acquiring(machine: Machine, step: Step) -> Step:

@@ -1,0 +1,192 @@
+"""Loads of global memory in machine code: the addresses are checked first, and any doubt is left to the caller.
+
+The space that is checked is one allocation; a load that reaches outside it, or is not aligned, has no effect here and
+is executed again by the unit, which finds other allocations or raises the right error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..machine.opcodes import Selection
+from . import engine
+from .code import LANES
+from .engine import address_of, compiler
+
+COMPILING = 4_000.0  # microseconds for one form
+PER_LOAD, PER_THREAD = 10.0, 0.01  # numpy's time for one load, without what the unit's checks take
+
+_FUNCTION = ctypes.CFUNCTYPE(
+    ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64,
+    ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LoadForm:
+    """Bytes of one value, bytes of each register it goes to (0: to none), and how it fills a wider one."""
+
+    unit: int
+    widths: tuple[int, ...]
+    signed: bool
+    masked: bool
+
+    @property
+    def total(self) -> int:
+        return self.unit * len(self.widths)
+
+
+class GlobalLoad:
+    """One ld.global on one machine: base + offset of every thread, to registers."""
+
+    def __init__(
+        self, base: np.ndarray, offset: int, unit: int, targets: list[np.ndarray | None], signed: bool
+    ) -> None:
+        """base: a row of int64; targets: rows of unsigned integers, at least as wide as a value, or None."""
+        widths = tuple(0 if row is None else row.itemsize for row in targets)
+        self.forms = (LoadForm(unit, widths, signed, False), LoadForm(unit, widths, signed, True))
+        self.base, self.offset, self.rows = address_of(base), offset, (base, targets)
+        self.total, self.threads = unit * len(targets), len(base)
+        self.targets = np.array([0 if row is None else address_of(row) for row in targets], np.uint64)
+        self.at = self.targets.ctypes.data
+
+    def __call__(self, sel: Selection, low: int, high: int) -> bool:
+        """Load for the selected threads if all addresses lie in low..high and are aligned; whether that was done."""
+        if isinstance(sel, slice) and not (sel.start | sel.stop) & (LANES - 1):
+            function = _ready(self.forms[False], sel.stop - sel.start)
+            if function is None:
+                return False
+            return not function(self.base, self.at, self.offset, low, high - self.total, sel.start, sel.stop, None)
+        first, last = (sel.start, sel.stop - 1) if isinstance(sel, slice) else (int(sel[0]), int(sel[-1]))
+        function = _ready(self.forms[True], last + 1 - first)
+        if function is None:
+            return False
+        mask = np.zeros(self.threads, np.bool_)
+        mask[sel] = True
+        start, stop = first & -LANES, (last | LANES - 1) + 1
+        limit = high - self.total
+        return not function(self.base, self.at, self.offset, low, limit, start, stop, mask.ctypes.data)
+
+
+_functions: dict[LoadForm, ctypes._CFuncPtr] = {}
+_spent: dict[LoadForm, float] = {}  # microseconds of numpy
+
+
+def _ready(form: LoadForm, threads: int) -> ctypes._CFuncPtr | None:
+    """The function of a form, compiled when numpy has spent on it what that costs; None before."""
+    function = _functions.get(form)
+    if function is not None:
+        return function
+    if _spent.get(form, 0.0) < COMPILING or not engine.affordable():
+        cost = PER_LOAD + PER_THREAD * threads
+        _spent[form] = _spent.get(form, 0.0) + cost
+        engine.spend(cost)
+        return None
+    address = compiler().compile_text(_text(form), ["load"])[0]
+    function = _functions[form] = _FUNCTION(address)
+    return function
+
+
+def _text(form: LoadForm) -> str:
+    """Two loops: the first only looks at the addresses, so that a load that is refused has changed nothing."""
+    n = LANES
+    vector = f"<{n} x i64>"
+    selected = f"""%mp = getelementptr i8, ptr %mask, i64 %i
+  %mv = load <{n} x i8>, ptr %mp, align 1
+  %on = icmp ne <{n} x i8> %mv, zeroinitializer
+  %wrong = and <{n} x i1> %off, %on"""
+    everybody = f"%wrong = or <{n} x i1> %off, zeroinitializer"
+    return f"""
+declare i1 @llvm.vector.reduce.or.v{n}i1(<{n} x i1>)
+define i64 @load(ptr %base, ptr %targets, i64 %offset, i64 %low, i64 %high, i64 %start, i64 %stop, ptr %mask) {{
+entry:
+  {_splat("offset")}
+  {_splat("low")}
+  {_splat("high")}
+  {_targets(form)}
+  br label %look
+look:
+  %i = phi i64 [ %start, %entry ], [ %i2, %look ]
+  %seen = phi <{n} x i1> [ zeroinitializer, %entry ], [ %seen2, %look ]
+  %ap = getelementptr i64, ptr %base, i64 %i
+  %av = load {vector}, ptr %ap, align 8
+  %a = add {vector} %av, %voffset
+  %below = icmp slt {vector} %a, %vlow
+  %above = icmp sgt {vector} %a, %vhigh
+  %odd = and {vector} %a, splat (i64 {form.total - 1})
+  %askew = icmp ne {vector} %odd, zeroinitializer
+  %outside = or <{n} x i1> %below, %above
+  %off = or <{n} x i1> %outside, %askew
+  {selected if form.masked else everybody}
+  %seen2 = or <{n} x i1> %seen, %wrong
+  %i2 = add i64 %i, {n}
+  %more = icmp slt i64 %i2, %stop
+  br i1 %more, label %look, label %looked
+looked:
+  %any = call i1 @llvm.vector.reduce.or.v{n}i1(<{n} x i1> %seen2)
+  br i1 %any, label %refuse, label %next
+refuse:
+  ret i64 1
+next:
+  %j = phi i64 [ %start, %looked ], [ %j2, %done ]
+  {_whether(form)}
+fetch:
+  %bp = getelementptr i64, ptr %base, i64 %j
+  %b = load i64, ptr %bp, align 8
+  %at = add i64 %b, %offset
+  %from = inttoptr i64 %at to ptr
+  {_moves(form)}
+  br label %done
+done:
+  %j2 = add i64 %j, 1
+  %again = icmp slt i64 %j2, %stop
+  br i1 %again, label %next, label %end
+end:
+  ret i64 0
+}}
+"""
+
+
+def _splat(name: str) -> str:
+    vector = f"<{LANES} x i64>"
+    return f"""%s{name} = insertelement {vector} poison, i64 %{name}, i64 0
+  %v{name} = shufflevector {vector} %s{name}, {vector} poison, <{LANES} x i32> zeroinitializer"""
+
+
+def _whether(form: LoadForm) -> str:
+    if not form.masked:
+        return "br label %fetch"
+    return """%np = getelementptr i8, ptr %mask, i64 %j
+  %nv = load i8, ptr %np
+  %go = icmp ne i8 %nv, 0
+  br i1 %go, label %fetch, label %done"""
+
+
+def _targets(form: LoadForm) -> str:
+    lines = []
+    for k, width in enumerate(form.widths):
+        if width:
+            lines += [f"%tp{k} = getelementptr ptr, ptr %targets, i64 {k}", f"%t{k} = load ptr, ptr %tp{k}"]
+    return "\n  ".join(lines)
+
+
+def _moves(form: LoadForm) -> str:
+    """A thread's values to its registers; its address has been read before, so a target may be the base itself."""
+    lines, bits = [], 8 * form.unit
+    for k, width in enumerate(form.widths):
+        if not width:
+            continue
+        lines += [f"%f{k} = getelementptr i8, ptr %from, i64 {k * form.unit}"]
+        lines += [f"%l{k} = load i{bits}, ptr %f{k}, align {form.unit}"]
+        value = f"%l{k}"
+        if width > form.unit:
+            value = f"%w{k}"
+            lines += [f"{value} = {'sext' if form.signed else 'zext'} i{bits} %l{k} to i{8 * width}"]
+        lines += [
+            f"%d{k} = getelementptr i{8 * width}, ptr %t{k}, i64 %j",
+            f"store i{8 * width} {value}, ptr %d{k}, align {width}",
+        ]
+    return "\n  ".join(lines)
