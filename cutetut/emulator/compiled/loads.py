@@ -7,6 +7,7 @@ is executed again by the unit, which finds other allocations or raises the right
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,11 +72,11 @@ class GlobalLoad:
         return not function(self.base, self.at, self.offset, low, limit, start, stop, mask.ctypes.data)
 
 
-_functions: dict[LoadForm, ctypes._CFuncPtr] = {}
+_functions: dict[LoadForm, Callable[..., int]] = {}
 _spent: dict[LoadForm, float] = {}  # microseconds of numpy
 
 
-def _ready(form: LoadForm, threads: int) -> ctypes._CFuncPtr | None:
+def _ready(form: LoadForm, threads: int) -> Callable[..., int] | None:
     """The function of a form, compiled when numpy has spent on it what that costs; None before."""
     function = _functions.get(form)
     if function is not None:
