@@ -10,7 +10,7 @@ import pytest
 
 from cutetut.emulator import launch, ptx
 from cutetut.emulator.compiled import engine, recipe
-from cutetut.emulator.errors import OutOfBounds, Uninitialized
+from cutetut.emulator.errors import OutOfBounds, Uninitialized, UnknownInstruction
 from cutetut.emulator.machine.memory import GlobalMemory
 from cutetut.emulator.measure.observe import observing
 from cutetut.emulator.measure.timing import Timing
@@ -381,3 +381,12 @@ def test_registers_of_a_second_launch_are_its_own(at_once: None) -> None:
         launch.launch(module, "k", grid=(1, 1, 1), block=(threads, 1, 1), params=params, memory=memory)
         np.testing.assert_array_equal(out, expected(50, threads))
     assert module.kernels["k"].facts.history.recipes
+
+
+def test_a_kernel_that_was_refused_is_refused_again(at_once: None) -> None:
+    """Later launches do not decode arithmetic again, but only of a kernel that was decoded as a whole."""
+    text = LOOP.replace("xor.b32 %r3, %r3, %r2;", "add.s16x2 %r2, %r2, %r1; mul.lo.f32 %r3, %r3, %r3;")
+    module = ptx.parse(HEADER + text.replace("COUNT", "50").replace("OFFSET", "0"))
+    for _ in range(2):
+        with pytest.raises(UnknownInstruction):
+            launch.launch(module, "k", grid=(1, 1, 1), block=(32, 1, 1), params=[bytes(8)], memory=GlobalMemory())

@@ -224,7 +224,7 @@ def compiler() -> Compiler:
     return _compiler
 
 
-LOADING = 150_000.0  # microseconds that loading LLVM takes, once per process
+LOADING = 60_000.0  # microseconds that loading LLVM takes, once per process
 _spent = 0.0  # microseconds that numpy has spent on what could have been compiled, by estimate
 
 

@@ -29,7 +29,7 @@ Plan = list[tuple[Step, int]]  # steps, and how many instructions each of them e
 Key = tuple[int, bool, bool]  # a run's first instruction; whether masked; whether CTAs form clusters
 
 # estimates in microseconds, of what was measured on one core of a server of 2024
-PER_STEP, PER_THREAD = 2.0, 0.004  # numpy's time for one instruction
+PER_STEP, PER_THREAD = 2.0, 0.006  # numpy's time for one instruction
 READING = 20.0  # one instruction of a kernel: its form and its operands
 COMPILING = 2_000.0  # one form
 LINKING = 1.0  # one instruction of one launch

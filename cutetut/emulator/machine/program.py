@@ -55,6 +55,7 @@ class Facts:
     names: list[Names]
     doubtful: dict[int, set[str]]  # see unwritten.py
     history: History = field(default_factory=History)  # of its runs, see compiled/runs.py
+    decoded: bool = False  # once, without an error
 
 
 def decode(machine: Machine, loads: Loads | None = None) -> Program:
@@ -87,7 +88,8 @@ def decode(machine: Machine, loads: Loads | None = None) -> Program:
     machine.unwritten_marks = unwritten.marks
     watcher = watch(machine)
     for block in program.blocks:
-        _decode_block(block, machine, entries, unwritten, watcher)
+        _decode_block(block, machine, facts, unwritten, watcher)
+    facts.decoded = True
     program.blocks.append(Block(end))  # falling off the end of the body
     return program
 
@@ -127,13 +129,14 @@ def _successors(
 
 
 def _decode_block(
-    block: Block, machine: Machine, entries: list[Opcode], unwritten: Unwritten, watcher: Watcher | None
+    block: Block, machine: Machine, facts: Facts, unwritten: Unwritten, watcher: Watcher | None
 ) -> None:
     """Fill in the steps: exactly one per instruction, so that an error can name the one it happened in."""
     plain = []  # whether a step is that of an arithmetic unit, with nothing around it
     for inst in block.instructions:
-        entry = entries[inst.index]
-        step = bare = _decode(inst, entry, machine)
+        entry = facts.entries[inst.index]
+        deferred = facts.decoded and entry.unit == "alu"
+        step = bare = Deferred(inst, entry, machine) if deferred else _decode(inst, entry, machine)
         if watcher is not None:
             step = watcher.executed(step, inst, entry)
         guard = _guard(inst, machine)
@@ -156,12 +159,26 @@ def _decode_block(
         if watched is not _nothing or not entry.ends_block:
             block.steps.append(watched)
             plain.append(unwatched and (entry.unit == "alu" or entry.mnemonic == "cvta"))
-    assert machine.kernel.facts is not None
-    block.plan = plan(machine, machine.kernel.facts.history, block.instructions, block.steps, plain)
+    block.plan = plan(machine, facts.history, block.instructions, block.steps, plain)
 
 
 def _nothing(sel: Selection) -> None:
     """The step of an instruction whose work is done elsewhere."""
+
+
+class Deferred:
+    """The step of an arithmetic instruction that an earlier launch has decoded: again only if it executes in numpy."""
+
+    __slots__ = ("entry", "inst", "machine", "step")
+
+    def __init__(self, inst: Instruction, entry: Opcode, machine: Machine) -> None:
+        self.inst, self.entry, self.machine = inst, entry, machine
+        self.step: Step | None = None
+
+    def __call__(self, sel: Selection) -> None:
+        if self.step is None:
+            self.step = _decode(self.inst, self.entry, self.machine)
+        self.step(sel)
 
 
 def _decode(inst: Instruction, entry: Opcode, machine: Machine) -> Step:
