@@ -10,7 +10,7 @@ from cutetut.emulator.compiled import engine, loads, runs
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile everything the first time it executes."""
-    for name, value in (("READING", -1.0), ("COMPILING", 0.0), ("LINKING", -1.0)):
+    for name, value in (("READING", -1.0), ("BATCH", 0.0), ("COMPILING", 0.0), ("LINKING", -1.0)):
         monkeypatch.setattr(runs, name, value)
     monkeypatch.setattr(loads, "COMPILING", 0.0)
     monkeypatch.setattr(engine, "LOADING", -1.0)

@@ -204,7 +204,7 @@ class Compiler:
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(),
             features=self.features.flatten(),
-            opt=2,
+            opt=0,  # the loops wait for memory: optimising takes five times as long to compile and makes none faster
             jit=True,
         )
         engine = llvm.create_mcjit_compiler(module, machine)

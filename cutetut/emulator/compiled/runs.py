@@ -31,8 +31,8 @@ Key = tuple[int, bool, bool]  # a run's first instruction; whether masked; wheth
 # estimates in microseconds, of what was measured on one core of a server of 2024
 PER_STEP, PER_THREAD = 2.0, 0.006  # numpy's time for one instruction
 READING = 20.0  # one instruction of a kernel: its form and its operands
-COMPILING = 2_000.0  # one form
-LINKING = 1.0  # one instruction of one launch
+BATCH, COMPILING = 4_000.0, 1_000.0  # the forms of a run that are new: all together, and each
+LINKING = 2.0  # one instruction of one launch
 
 
 @dataclass
@@ -127,4 +127,5 @@ class Side:
             if heat < READING * len(run.steps):
                 return READING * len(run.steps)
             recipe = recipes[self.key] = Recipe(run.instructions, run.machine, self.masked)
-        return LINKING * len(run.steps) + COMPILING * recipe.new_forms()
+        new = recipe.new_forms()
+        return LINKING * len(run.steps) + (BATCH + COMPILING * new if new else 0.0)
