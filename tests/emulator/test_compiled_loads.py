@@ -67,13 +67,13 @@ def test_loads_of_random_addresses(load: str, skip: str, at_once: None, monkeypa
 
 def _watch_loads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     calls: list[bool] = []
-    call = loads.GlobalLoad.__call__
+    call = loads.CompiledLoad.checked
 
     def watched(self, sel, low, high):
         calls.append(call(self, sel, low, high))
         return calls[-1]
 
-    monkeypatch.setattr(loads.GlobalLoad, "__call__", watched)
+    monkeypatch.setattr(loads.CompiledLoad, "checked", watched)
     return calls
 
 
@@ -96,3 +96,49 @@ def test_a_load_that_is_wrong_for_one_thread(
     assert calls[-2:] == [True, False]
     assert caught.value.threads is not None
     assert caught.value.threads[0] == 45
+
+
+@pytest.mark.parametrize("space", ["shared", "generic"])
+@pytest.mark.parametrize("load", ["ld$.b32 %ro0", "ld$.v4.b32 {%ro0, %ro1, _, %ro2}", "ld$.s16 %do0", "ld$.b64 %do0"])
+def test_loads_of_other_spaces(load: str, space: str, at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The unit checks the addresses, the values are fetched by machine code."""
+    fetched: list[bool] = []
+    fetch = loads.CompiledLoad.fetch
+
+    def watched(self, host, sel):
+        fetched.append(fetch(self, host, sel))
+        return fetched[-1]
+
+    monkeypatch.setattr(loads.CompiledLoad, "fetch", watched)
+    rng = np.random.default_rng(0)
+    data = rng.integers(0, 1 << 63, (2, 256), np.uint64)
+    result = []
+    for jit in ("0", "1"):
+        monkeypatch.setenv("CUTETUT_JIT", jit)
+        out = np.zeros((len(STORED), 256), np.uint64)
+        run(other_space(load, space), data, out, block=(256, 1, 1))
+        result.append(out)
+    assert True in fetched
+    np.testing.assert_array_equal(result[0], result[1])
+    unit = {"b32": 4, "s16": 2, "b64": 8}[load.split()[0].split(".")[-1]]
+    register = 3 if "%do0" in load else 0
+    place = np.arange(256) * 7 % 256 * 16  # each thread's, in shared memory
+    bytes_there = data.T.copy().view(np.uint8).ravel()
+    values = np.array([int.from_bytes(bytes_there[p : p + unit].tobytes(), "little", signed=unit == 2) for p in place])
+    np.testing.assert_array_equal(result[1][register], values.astype(np.int64).view(np.uint64))
+
+
+def other_space(load: str, space: str) -> str:
+    """Thread i puts 16 bytes at 16 i in shared memory; then thread i loads from 16 (7 i % 256)."""
+    declared = ".reg .b32 %r<9>, %ro<4>; .reg .b64 %rd<9>, %do<4>; .reg .b16 %ho<4>; .shared .align 16 .b8 s[4096];"
+    lines = [f"mov.b{BYTES[name[1]] * 8} {name}, 1;" for name in STORED]
+    lines += ["mov.u32 %r1, %tid.x; ld.param.b64 %rd1, [p0]; ld.param.b64 %rd2, [p1]; mov.u32 %r2, s;"]
+    lines += ["mad.wide.u32 %rd3, %r1, 8, %rd1; ld.global.b64 %rd4, [%rd3]; ld.global.b64 %rd5, [%rd3+2048];"]
+    lines += ["mad.lo.u32 %r3, %r1, 16, %r2; st.shared.v2.b64 [%r3], {%rd4, %rd5}; bar.sync 0;"]
+    lines += ["mul.lo.u32 %r4, %r1, 7; and.b32 %r4, %r4, 255; mad.lo.u32 %r5, %r4, 16, %r2;"]
+    lines += ["cvt.u64.u32 %rd6, %r5; cvta.shared.u64 %rd6, %rd6; mad.wide.u32 %rd7, %r1, 8, %rd2;"]
+    address = "%r5" if space == "shared" else "%rd6"
+    lines += [load.replace("$", ".shared" if space == "shared" else "") + f", [{address}];"]
+    lines += [f"st.global.b{BYTES[x[1]] * 8} [%rd7+{i * 8 * 256}], {x};" for i, x in enumerate(STORED)]
+    text = "\n".join([declared, *lines])
+    return f"{HEADER}.visible .entry k(.param .b64 p0, .param .b64 p1) {{\n{text}\nret;\n}}\n"

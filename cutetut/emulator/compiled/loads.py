@@ -1,7 +1,8 @@
-"""Loads of global memory in machine code: the addresses are checked first, and any doubt is left to the caller.
+"""Loads in machine code.
 
-The space that is checked is one allocation; a load that reaches outside it, or is not aligned, has no effect here and
-is executed again by the unit, which finds other allocations or raises the right error.
+`checked` takes the addresses of a load of global memory from a register and checks them itself, against one
+allocation: a load that reaches outside it, or is not aligned, has no effect and is left to the unit, which finds other
+allocations or raises the right error. `fetch` is the second half only, for addresses that the unit has checked.
 """
 
 from __future__ import annotations
@@ -40,38 +41,54 @@ class LoadForm:
         return self.unit * len(self.widths)
 
 
-class GlobalLoad:
-    """One ld.global on one machine: base + offset of every thread, to registers."""
+class CompiledLoad:
+    """One ld on one machine: where its values go, and for global memory where the addresses come from."""
 
-    def __init__(
-        self, base: np.ndarray, offset: int, unit: int, targets: list[np.ndarray | None], signed: bool
-    ) -> None:
-        """base: a row of int64; targets: rows of unsigned integers, at least as wide as a value, or None."""
+    def __init__(self, unit: int, targets: list[np.ndarray | None], signed: bool) -> None:
+        """unit: bytes of a value; targets: rows of unsigned integers, at least as wide, or None for a sink."""
         widths = tuple(0 if row is None else row.itemsize for row in targets)
         self.forms = (LoadForm(unit, widths, signed, False), LoadForm(unit, widths, signed, True))
-        self.base, self.offset, self.rows = address_of(base), offset, (base, targets)
-        self.total, self.threads = unit * len(targets), len(base)
-        self.targets = np.array([0 if row is None else address_of(row) for row in targets], np.uint64)
-        self.at = self.targets.ctypes.data
+        self.rows, self.total = targets, unit * len(targets)
+        self.addresses = np.array([0 if row is None else address_of(row) for row in targets], np.uint64)
+        self.targets: int = self.addresses.ctypes.data
+        self.base: np.ndarray | None = None
+        self.origin = self.offset = 0
 
-    def __call__(self, sel: Selection, low: int, high: int) -> bool:
-        """Load for the selected threads if all addresses lie in low..high and are aligned; whether that was done."""
-        if isinstance(sel, slice) and not (sel.start | sel.stop) & (LANES - 1):
-            function = _ready(self.forms[False], sel.stop - sel.start)
-            if function is None:
-                return False
-            return not function(self.base, self.at, self.offset, low, high - self.total, sel.start, sel.stop, None)
-        first, last = (sel.start, sel.stop - 1) if isinstance(sel, slice) else (int(sel[0]), int(sel[-1]))
-        function = _ready(self.forms[True], last + 1 - first)
-        if function is None:
+    def read_from(self, base: np.ndarray, offset: int) -> None:
+        """This is ld.global [base + offset]; base: a row of int64."""
+        self.base, self.origin, self.offset = base, address_of(base), offset
+
+    def checked(self, sel: Selection, low: int, high: int) -> bool:
+        """Load from [base + offset] if that lies in low..high for all threads and is aligned; whether that was done."""
+        whole = isinstance(sel, slice) and not (sel.start | sel.stop) & (LANES - 1)
+        function = _functions.get(self.forms[not whole])
+        if function is None or self.base is None:
             return False
-        mask = np.zeros(self.threads, np.bool_)
-        mask[sel] = True
-        start, stop = first & -LANES, (last | LANES - 1) + 1
         limit = high - self.total
-        return not function(self.base, self.at, self.offset, low, limit, start, stop, mask.ctypes.data)
+        if isinstance(sel, slice):
+            first, stop = sel.start, sel.stop
+        else:
+            first, stop = int(sel[0]), int(sel[-1]) + 1
+        if whole:
+            return not function(self.origin, self.targets, self.offset, low, limit, first, stop, None)
+        mask = np.zeros(len(self.base), np.bool_)
+        mask[sel] = True
+        first, stop = first & -LANES, (stop + LANES - 1) & -LANES
+        return not function(self.origin, self.targets, self.offset, low, limit, first, stop, mask.ctypes.data)
+
+    def fetch(self, host: np.ndarray, sel: Selection) -> bool:
+        """Load from host addresses that have been checked, one for each selected thread; whether that was done."""
+        whole = isinstance(sel, slice) and not (sel.start | sel.stop) & (LANES - 1)
+        if not whole and self.base is None:
+            return False
+        function = _ready(self.forms[not whole], len(host))
+        if function is None or not isinstance(sel, slice) or not whole or host.strides != (8,):
+            return False
+        origin = address_of(host) - 8 * sel.start
+        return not function(origin, self.targets, 0, _LOWEST, _HIGHEST, sel.start, sel.stop, None)
 
 
+_LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _functions: dict[LoadForm, Callable[..., int]] = {}
 _spent: dict[LoadForm, float] = {}  # microseconds of numpy
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ..compiled.engine import enabled
-from ..compiled.loads import GlobalLoad
+from ..compiled.loads import CompiledLoad
 from ..machine.memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, index, warps_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import addresses, elements_of
@@ -102,32 +102,34 @@ def decode_ld(inst: Instruction, machine: Machine) -> Step:
         return _load_128(inst, machine, access)
     writers = [_writer(machine, item, access) for item in access.items]
     locate, address, total, unit = access.memory.locate, access.address, access.total, access.nbytes
-    host, memory, fast = HOST[unit], machine.memory, _global_load(machine, access)
+    host, memory, compiled = HOST[unit], machine.memory, _compiled(machine, access)
 
     def step(sel: Selection) -> None:
         recent = memory.recent
-        if fast is not None and recent is not None and fast(sel, recent.start, recent.end):
+        if compiled is not None and recent is not None and compiled.checked(sel, recent.start, recent.end):
             return
         machine.shared.executes(inst.index, access.strong)
-        at = index(locate(address(sel), total, sel, False), unit)
+        where = locate(address(sel), total, sel, False)
+        if compiled is not None and compiled.fetch(where, sel):
+            return
+        at = index(where, unit)
         for i, write in enumerate(writers):
             write(sel, host[at + i] if i else host[at])
 
     return _acquiring(machine, step) if "acquire" in inst.parts or "volatile" in inst.parts else step
 
 
-def _global_load(machine: Machine, access: Access) -> GlobalLoad | None:
-    """The load in machine code; None for a space or registers that it does not reach."""
-    base = access.where.base
-    if not enabled() or access.memory is not machine.memory or not isinstance(base, Register):
-        return None
-    if machine.register_dtype(base).itemsize != 8 or not all(isinstance(x, Register | Sink) for x in access.items):
+def _compiled(machine: Machine, access: Access) -> CompiledLoad | None:
+    """The load in machine code; None for registers that it does not reach."""
+    if not enabled() or not all(isinstance(x, Register | Sink) for x in access.items):
         return None
     rows = [machine.registers[x.name] if isinstance(x, Register) else None for x in access.items]
-    if any(row is not None and row.itemsize < access.nbytes for row in rows):
+    if any(row is not None and (row.itemsize < access.nbytes or row.ndim > 1) for row in rows):
         return None
-    signed = access.type.startswith("s")
-    return GlobalLoad(machine.source(base, np.int64), access.where.offset, access.nbytes, rows, signed)
+    load, base = CompiledLoad(access.nbytes, rows, access.type.startswith("s")), access.where.base
+    if access.memory is machine.memory and isinstance(base, Register) and machine.register_dtype(base).itemsize == 8:
+        load.read_from(machine.source(base, np.int64), access.where.offset)
+    return load
 
 
 def _acquiring(machine: Machine, step: Step) -> Step:
