@@ -196,15 +196,18 @@ class Compiler:
         addresses = self.compile_text("\n".join([*sorted(intrinsics), *texts]), names)
         self.addresses.update(zip(new, addresses, strict=True))
 
-    def compile_text(self, text: str, names: list[str]) -> list[int]:
-        """The addresses of functions written in LLVM's language."""
+    def compile_text(self, text: str, names: list[str], optimise: int = 0) -> list[int]:
+        """The addresses of functions written in LLVM's language.
+
+        Loops over vectors wait for memory: optimising takes five times as long to compile and makes none faster.
+        """
         llvm = self.llvm
         module = llvm.parse_assembly(text)
         module.verify()
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(),
             features=self.features.flatten(),
-            opt=0,  # the loops wait for memory: optimising takes five times as long to compile and makes none faster
+            opt=optimise,
             jit=True,
         )
         engine = llvm.create_mcjit_compiler(module, machine)

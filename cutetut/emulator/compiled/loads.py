@@ -18,7 +18,7 @@ from . import engine
 from .code import LANES
 from .engine import address_of, compiler
 
-COMPILING = 4_000.0  # microseconds for one form
+COMPILING = 8_000.0  # microseconds for one form
 PER_LOAD, PER_THREAD = 10.0, 0.01  # numpy's time for one load, without what the unit's checks take
 
 _FUNCTION = ctypes.CFUNCTYPE(
@@ -103,7 +103,7 @@ def _ready(form: LoadForm, threads: int) -> Callable[..., int] | None:
         _spent[form] = _spent.get(form, 0.0) + cost
         engine.spend(cost)
         return None
-    address = compiler().compile_text(_text(form), ["load"])[0]
+    address = compiler().compile_text(_text(form), ["load"], optimise=2)[0]
     function = _functions[form] = _FUNCTION(address)
     return function
 
