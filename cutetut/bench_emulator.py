@@ -152,7 +152,7 @@ def _shares(timing: Timing, whole: float) -> str:
     rest = ordered[ROWS:]
     rows.append(("", "other instructions", sum(s for _, s in rest), sum(timing.calls[key] for key, _ in rest)))
     rows.append(("", "launch, decoding, scheduler, checks", whole - sum(timing.seconds.values()), 0))
-    lines = [f"{'share':>6}  {'ms':>7}  {'steps':>7}  what (in a run with a clock around every step)"]
+    lines = [f"{'share':>6}  {'ms':>7}  {'steps':>7}  what (in a run with a clock around every step, nothing compiled)"]
     for unit, kind, spent, calls in rows:
         what = f"{unit}: {kind}" if unit else kind
         lines.append(f"{spent / whole:6.1%}  {spent * 1e3:7.1f}  {calls or '':>7}  {what}")

@@ -144,6 +144,10 @@ class GlobalMemory:
             self._refuse_unwritten(address, access.nbytes, sel)
         return address
 
+    def plain(self, allocation: Allocation, access: Access) -> bool:
+        """Whether nobody needs to know of an access to an allocation."""
+        return not allocation.watched and self.fresh is None and not access.scope
+
     def _checked(self, address: np.ndarray, sel: Selection, access: Access) -> None:
         """Tell the checks, an allocation at a time."""
         assert self.recent is not None and self.checks is not None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..checks.unwritten import Loads, Names, Unwritten, doubtful_reads
+from ..compiled.runs import History, Plan, plan
 from ..errors import EmulatorError, PtxSyntaxError, own_failures, ptx_line, source_lines
 from ..measure.observe import Watcher, watch
 from ..ptx.source import describe, text
@@ -25,11 +26,15 @@ from .opcodes import Opcode, Selection, Step, lookup
 
 @dataclass
 class Block:
-    """Straight-line steps, then at most one control step that decides where its threads go."""
+    """Straight-line steps, then at most one control step that decides where its threads go.
+
+    `plan` is what executes: the steps, with runs of arithmetic as one (see compiled/runs.py).
+    """
 
     number: int
     instructions: list[Instruction] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    plan: Plan = field(default_factory=list)
     control: Step | None = None
     control_guard: Callable[[Selection], np.ndarray] | None = None
     joins: Callable[[Selection], np.ndarray] | None = None  # member lanes each thread must meet
@@ -51,6 +56,8 @@ class Facts:
     starts: list[int]  # of the blocks
     names: list[Names]
     doubtful: dict[int, set[str]]  # see unwritten.py
+    history: History = field(default_factory=History)  # of its runs, see compiled/runs.py
+    decoded: bool = False  # once, without an error
 
 
 def decode(machine: Machine, loads: Loads | None = None) -> Program:
@@ -83,7 +90,8 @@ def decode(machine: Machine, loads: Loads | None = None) -> Program:
     machine.unwritten_marks = unwritten.marks
     watcher = watch(machine)
     for block in program.blocks:
-        _decode_block(block, machine, entries, unwritten, watcher)
+        _decode_block(block, machine, facts, unwritten, watcher)
+    facts.decoded = True
     program.blocks.append(Block(end))  # falling off the end of the body
     return program
 
@@ -123,19 +131,24 @@ def _successors(
 
 
 def _decode_block(
-    block: Block, machine: Machine, entries: list[Opcode], unwritten: Unwritten, watcher: Watcher | None
+    block: Block, machine: Machine, facts: Facts, unwritten: Unwritten, watcher: Watcher | None
 ) -> None:
     """Fill in the steps: exactly one per instruction, so that an error can name the one it happened in."""
+    plain: list[bool] = []  # whether a step is that of an arithmetic unit, with nothing around it
     for inst in block.instructions:
         with own_failures("it decoded an instruction", functools.partial(_note_place, inst)):
-            _decode_into(block, inst, machine, entries[inst.index], unwritten, watcher)
+            _decode_into(block, inst, machine, facts, unwritten, watcher, plain)
+    block.plan = plan(machine, facts.history, block.instructions, block.steps, plain)
 
 
 def _decode_into(
-    block: Block, inst: Instruction, machine: Machine, entry: Opcode, unwritten: Unwritten, watcher: Watcher | None
-) -> None:
+    block: Block, inst: Instruction, machine: Machine, facts: Facts, unwritten: Unwritten, watcher: Watcher | None,
+    plain: list[bool],
+) -> None:  # fmt: skip
     """Append the step of one instruction; a control instruction's own comes last in its block."""
-    step = _decode(inst, entry, machine)
+    entry = facts.entries[inst.index]
+    deferred = facts.decoded and entry.unit == "alu"
+    step = bare = Deferred(inst, entry, machine) if deferred else _decode(inst, entry, machine)
     if watcher is not None:
         step = watcher.executed(step, inst, entry)
     guard = _guard(inst, machine)
@@ -148,13 +161,16 @@ def _decode_into(
     watched = unwritten.watch(step, inst, entry)
     if not inst.opcode.startswith("wgmma"):
         watched = _watch_wgmma(watched, inst, unwritten.names[inst.index], machine)
+    unwatched = watched is bare and watcher is None
     if watched is not _nothing or not entry.ends_block:
         watched = _guarded(watched, guard)
-    watched = unwritten.check_guard(watched, inst)
+    guarded, watched = watched, unwritten.check_guard(watched, inst)
+    unwatched &= guarded is watched
     if watcher is not None:
         watched = watcher.issued(watched, inst, entry)
     if watched is not _nothing or not entry.ends_block:
         block.steps.append(watched)
+        plain.append(unwatched and (entry.unit == "alu" or entry.mnemonic == "cvta"))
 
 
 def _nothing(sel: Selection) -> None:
@@ -167,6 +183,21 @@ def _note_place(inst: Instruction, error: EmulatorError) -> None:
         file, line = inst.loc.file, inst.loc.line
         error.notes.append(source_lines(describe(file, line), text(file, line)))
     error.notes.append(ptx_line(inst.line, inst.text))
+
+
+class Deferred:
+    """The step of an arithmetic instruction that an earlier launch has decoded: again only if it executes in numpy."""
+
+    __slots__ = ("entry", "inst", "machine", "step")
+
+    def __init__(self, inst: Instruction, entry: Opcode, machine: Machine) -> None:
+        self.inst, self.entry, self.machine = inst, entry, machine
+        self.step: Step | None = None
+
+    def __call__(self, sel: Selection) -> None:
+        if self.step is None:
+            self.step = _decode(self.inst, self.entry, self.machine)
+        self.step(sel)
 
 
 def _decode(inst: Instruction, entry: Opcode, machine: Machine) -> Step:

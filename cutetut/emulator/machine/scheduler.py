@@ -124,11 +124,11 @@ class Scheduler(Reporter):
     def _execute(self, block: Block, sel: Selection, first: int = 0) -> None:
         done = first
         try:
-            for step in block.steps[first:] if first else block.steps:
+            for step, instructions in [(step, 1) for step in block.steps[first:]] if first else block.plan:
                 step(sel)
-                done += 1
+                done += instructions
         except Exception as error:
-            self.current = block.instructions[done]
+            self.current = block.instructions[done + getattr(step, "reached", 0)]
             if not isinstance(error, EmulatorError):
                 raise
             program = self.checks.program_after(self, error)

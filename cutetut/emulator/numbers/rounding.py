@@ -21,7 +21,8 @@ import numpy as np
 f32, f64 = np.float32, np.float64
 UINT: dict[int, type] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}  # raw bits of each width
 NAN32 = np.uint32(0x7FFFFFFF).view(f32)  # the NaN that Hopper's float32 units produce
-_TIE_MASK, _TIE = np.uint64(0x1FFFFFFF), np.uint64(0x10000000)  # the 29 bits that float32 has fewer
+_TO_TOP, _TIE_AT_TOP = np.array(35), np.array(np.iinfo(np.int64).min)  # the 29 bits that float32 has fewer, on top
+_SMALLEST_NORMAL = np.array(2.0**-126, f32)
 _ONE = np.uint64(1)
 _TINY = np.uint64((1023 - 126) << 53)  # 2**-126 as float64 bits, shifted left past the sign
 
@@ -281,17 +282,18 @@ def fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray, mode: str = "rn") -> np.n
     """
     if mode == "rm":
         return quiet(-fma32(-a, b, -c, "rp"))
-    product, addend = np.multiply(a, b, dtype=f64), c.astype(f64)
+    product, addend = a.astype(f64) * b.astype(f64), c.astype(f64)
     if mode != "rn":
         return quiet(round32(add_odd(product, addend), mode))
     total = product + addend
-    result = total.astype(f32)
-    bits = total.view(np.uint64)
-    rare = (bits & _TIE_MASK) == _TIE
-    rare |= ((bits << _ONE) - _ONE) < _TINY  # zero wraps round to the largest and stays out
+    result: np.ndarray = total.astype(f32)
+    rare = (total.view(np.int64) << _TO_TOP) == _TIE_AT_TOP
+    plain = np.count_nonzero(np.abs(result) > _SMALLEST_NORMAL) == result.size  # no zero, no subnormal, no NaN
+    if not plain:
+        rare |= ((total.view(np.uint64) << _ONE) - _ONE) < _TINY  # zero wraps round to the largest and stays out
     if np.count_nonzero(rare):
         result[rare] = add_odd(product[rare], addend[rare]).astype(f32)
-    return quiet(result)
+    return result if plain else quiet(result)
 
 
 # -- float64 ---------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ import numpy as np
 
 from ..checks.clocks import ASYNC_GLOBAL, ASYNC_SHARED, INITS
 from ..checks.ordering import Ordering
+from ..compiled.engine import enabled
+from ..compiled.loads import CompiledLoad
 from ..machine.access import SCOPES, SYS, Access, Kind
 from ..machine.memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, index
 from ..machine.opcodes import Selection, Step, opcode, unsupported
@@ -104,14 +106,34 @@ def decode_ld(inst: Instruction, machine: Machine) -> Step:
         return _load_128(inst, machine, access)
     writers = [_writer(machine, item, access) for item in access.items]
     locate, address, how, unit = access.memory.locate, access.address, access.access, access.nbytes
-    host = HOST[unit]
+    host, memory, compiled = HOST[unit], machine.memory, _compiled(machine, access)
 
     def step(sel: Selection) -> None:
-        at = index(locate(address(sel), sel, how), unit)
+        recent = memory.recent
+        if compiled is not None and recent is not None and memory.plain(recent, how):
+            if compiled.checked(sel, recent.start, recent.end):
+                return
+        where = locate(address(sel), sel, how)
+        if compiled is not None and compiled.fetch(where, sel):
+            return
+        at = index(where, unit)
         for i, write in enumerate(writers):
             write(sel, host[at + i] if i else host[at])
 
     return step
+
+
+def _compiled(machine: Machine, access: Operands) -> CompiledLoad | None:
+    """The load in machine code; None for registers that it does not reach."""
+    if not enabled() or not all(isinstance(x, Register | Sink) for x in access.items):
+        return None
+    rows = [machine.registers[x.name] if isinstance(x, Register) else None for x in access.items]
+    if any(row is not None and (row.itemsize < access.nbytes or row.ndim > 1) for row in rows):
+        return None
+    load, base = CompiledLoad(access.nbytes, rows, access.type.startswith("s")), access.where.base
+    if access.memory is machine.memory and isinstance(base, Register) and machine.register_dtype(base).itemsize == 8:
+        load.read_from(machine.source(base, np.int64), access.where.offset)
+    return load
 
 
 def _writer(machine: Machine, item: Operand, access: Operands) -> Callable[[Selection, np.ndarray], None]:

@@ -133,6 +133,11 @@ def decode(inst: Instruction, machine: Machine) -> Step:
     return bind(inst, machine, operation)
 
 
+def form_of(inst: Instruction) -> tuple[str, Operation] | None:
+    """The type suffix and the operation of an instruction that `decode` has decoded, None for any other."""
+    return _operations.get(inst.opcode)
+
+
 def _operation(inst: Instruction) -> tuple[str, Operation]:
     """The type suffix of an opcode and what it computes; raises UnknownInstruction."""
     entry, kind, present = find(inst)

@@ -1,0 +1,133 @@
+"""Runs of arithmetic inside a basic block, executed in machine code once they have run often enough.
+
+numpy is the reference: a run first executes the steps that the units decoded, and so does whatever has no machine
+code, or is checked or watched at run time. Both give the same bits (tests/emulator/test_compiled_runs.py).
+
+Compiling costs time, so a run counts what numpy has spent on it, by an estimate that depends on the work alone, and
+compiles when that is as much as compiling will cost: a kernel never takes much more than twice as long as without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..machine.opcodes import Selection, Step
+from ..ptx.syntax import Instruction
+from .code import LANES
+from .engine import Chain, affordable, enabled, spend
+from .recipe import Recipe
+
+if TYPE_CHECKING:
+    from ..machine.machine import Machine
+
+SHORTEST = 2  # instructions; one alone gains little
+Plan = list[tuple[Step, int]]  # steps, and how many instructions each of them executes
+Key = tuple[int, bool, bool]  # a run's first instruction; whether masked; whether CTAs form clusters
+
+# estimates in microseconds, of what was measured on one core of a server of 2024
+PER_STEP, PER_THREAD = 2.0, 0.006  # numpy's time for one instruction
+READING = 20.0  # one instruction of a kernel: its form and its operands
+BATCH, COMPILING = 4_000.0, 1_000.0  # the forms of a run that are new: all together, and each
+LINKING = 2.0  # one instruction of one launch
+
+
+@dataclass
+class History:
+    """What earlier launches of a kernel have found out about its runs."""
+
+    heat: dict[Key, float] = field(default_factory=dict)  # microseconds that numpy has spent
+    recipes: dict[Key, Recipe] = field(default_factory=dict)
+
+
+def plan(
+    machine: Machine, history: History, instructions: Sequence[Instruction], steps: Sequence[Step],
+    plain: Sequence[bool],
+) -> Plan:  # fmt: skip
+    """The steps of a block, with every run of plain arithmetic as one; plain: nothing is wrapped around the step."""
+    result: Plan = []
+    first = 0
+    while first < len(steps):
+        last = first
+        while last < len(steps) and plain[last]:
+            last += 1
+        if last - first >= SHORTEST and enabled():
+            result.append((Run(machine, history, instructions[first:last], steps[first:last]), last - first))
+        else:
+            last = max(last, first + 1)
+            result += [(step, 1) for step in steps[first:last]]
+        first = last
+    return result
+
+
+class Run:
+    """Consecutive arithmetic instructions of one block."""
+
+    def __init__(
+        self, machine: Machine, history: History, instructions: Sequence[Instruction], steps: Sequence[Step]
+    ) -> None:
+        self.machine, self.history, self.instructions, self.steps = machine, history, instructions, steps
+        self.whole, self.masked = Side(self, False), Side(self, True)
+        self.reached = 0  # the step that numpy executes, for an error
+
+    def __call__(self, sel: Selection) -> None:
+        if isinstance(sel, slice) and not (sel.start | sel.stop) & (LANES - 1):
+            self.whole.execute(sel, sel.start, sel.stop)
+            return
+        first, last = (sel.start, sel.stop - 1) if isinstance(sel, slice) else (int(sel[0]), int(sel[-1]))
+        self.masked.execute(sel, first & -LANES, (last | LANES - 1) + 1)
+
+
+class Side:
+    """A run as it executes for whole vectors of threads, or (masked) for some threads of them."""
+
+    def __init__(self, run: Run, masked: bool) -> None:
+        self.run, self.masked = run, masked
+        self.key = (run.instructions[0].index, masked, run.machine.cluster_size > 1)
+        self.pieces: list[Chain | Step] | None = None
+
+    def execute(self, sel: Selection, start: int, stop: int) -> None:
+        """Run for a selection; start and stop are multiples of LANES around it."""
+        if self.pieces is None and not self._ready(sel):
+            for number, step in enumerate(self.run.steps):
+                self.run.reached = number
+                step(sel)
+            return
+        assert self.pieces is not None
+        mask = None
+        if self.masked:
+            chosen = np.zeros(self.run.machine.T, np.bool_)
+            chosen[sel] = True
+            mask = chosen.ctypes.data
+        for piece in self.pieces:
+            if isinstance(piece, Chain):
+                piece(start, stop, mask)
+            else:
+                piece(sel)
+
+    def _ready(self, sel: Selection) -> bool:
+        """Whether there is machine code from now on; otherwise count one more execution by numpy."""
+        history, run = self.run.history, self.run
+        heat = history.heat.get(self.key, 0.0)
+        if affordable() and heat > self._price(heat):
+            self.pieces = history.recipes[self.key].link(run.machine, run.steps)
+            return True
+        threads = sel.stop - sel.start if isinstance(sel, slice) else len(sel)
+        cost = len(run.steps) * (PER_STEP + PER_THREAD * threads)
+        history.heat[self.key] = heat + cost
+        spend(cost)
+        return False
+
+    def _price(self, heat: float) -> float:
+        """What compiling will cost; that is only looked into when looking has been paid for."""
+        recipes, run = self.run.history.recipes, self.run
+        recipe = recipes.get(self.key)
+        if recipe is None:
+            if heat < READING * len(run.steps):
+                return READING * len(run.steps)
+            recipe = recipes[self.key] = Recipe(run.instructions, run.machine, self.masked)
+        new = recipe.new_forms()
+        return LINKING * len(run.steps) + (BATCH + COMPILING * new if new else 0.0)
