@@ -47,6 +47,11 @@ class Visibility:
         self.swizzle[where] = swizzle
         self.loaded_inst[where] = inst
 
+    def reads_as_loaded(self, first: int, count: int, swizzle: int) -> bool:
+        """Whether nothing there was written by TMA with another swizzle than this one (the tensor map's code)."""
+        found = self.swizzle[first : first + count]
+        return not ((found != 0) & (found != swizzle + 1)).any()
+
     def check_swizzle(self, chunk: np.ndarray, swizzle: int, inst: Instruction, thread: int, name: str) -> None:
         """A WGMMA reads chunks with a swizzle (the tensor map's code); TMA must have written them with the same.
 

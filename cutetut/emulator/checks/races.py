@@ -145,13 +145,13 @@ class Races:
         self.wrote[8 * first : 8 * (first + count)] = 0
 
     def reading(self, chunks: np.ndarray, thread: int, inst: int, verb: str, together: int) -> None:
-        """The async proxy starts to read chunks for the `together` threads of a warp or warpgroup.
+        """The async proxy is about to read chunks for the `together` threads of a warp or warpgroup: may it?
 
         Between it and every plain store are a fence and a barrier; either may come first: the writer fences and
         both meet, or they meet and the reader fences.  Raises MissingFence or MissingBarrier.
         """
-        self.asynchronous, self.clean = True, False
-        warps = np.arange(thread // together * together >> 5, (thread // together + 1) * together >> 5)
+        first = thread - int(self.machine.in_cta[thread]) % together
+        warps = np.arange(first >> 5, first + together >> 5)
         self._check_fenced(chunks, warps, thread, inst, verb)
         wrote = self.async_wrote[chunks]
         known = self.clocks.happened[warps].max(axis=0)
@@ -159,6 +159,25 @@ class Races:
         if late.any():
             at = chunks[late][:1] << 4
             raise self._not_waited(wrote[None, :], late[None, :], np.array([thread]), at, inst, verb)
+
+    def readable(self, first: int, count: int, thread: int, together: int) -> bool:
+        """Whether `reading` would find nothing wrong with any of these chunks."""
+        where, warps = slice(first, first + count), slice(thread >> 5, thread + together >> 5)
+        plain, copied = self.chunk_wrote[where], self.async_wrote[where]
+        if plain.any():
+            late = self.clocks.fenced[warps].max(axis=0)[plain >> _MEMBER & _MEMBERS] < plain & _TIMES
+            if (late & (plain & _COPIED == 0)).any():
+                return False
+        if not (copied != copied[0]).any():  # one copy has brought it all
+            copied = copied[:1]
+            known = self.clocks.happened[warps, int(copied[0]) >> _MEMBER & _MEMBERS].max()
+        else:
+            known = self.clocks.happened[warps].max(axis=0)[copied >> _MEMBER & _MEMBERS]
+        return not (known < copied & _TIMES).any()
+
+    def note_read(self, chunks: np.ndarray, thread: int, inst: int) -> None:
+        """The async proxy starts to read chunks for a thread's warpgroup."""
+        self.asynchronous, self.clean = True, False
         self.readings += 1
         self._reads_of(thread)[chunks] = thread << _TIME | NEVER | self.readings | inst << _INSTRUCTION
 

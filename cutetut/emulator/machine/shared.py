@@ -60,10 +60,12 @@ class SharedMemory:
         self.strong = False  # and whether others may use the same place at the same time: atomics, flags
         self.lenient = False  # whether it may find unwritten bytes, and then
         self.touched = np.empty(0, np.int64)  # the host address of each thread's access
+        self.version = 0  # grows whenever anything writes here, or is about to: what was found out before may be over
 
     def reset(self) -> None:
         """New CTAs find uninitialised shared memory."""
         self._shadow[:] = UNWRITTEN
+        self.version += 1
         self.executes(None)
         self.visible.reset()
         self.races.reset()
@@ -126,6 +128,7 @@ class SharedMemory:
         host = self._host(address, 8, sel, store)
         check_alignment(address, 8, sel, "shared")
         if store:
+            self.version += 1
             HOST[8][index(host + self.shadow_offset, 8)] = _ALL_WRITTEN[8]
         return host
 
@@ -174,6 +177,7 @@ class SharedMemory:
 
     def _note_store(self, host: np.ndarray, nbytes: int, sel: Selection) -> None:
         self.touched = host
+        self.version += 1
         operations = self.machine.pending.operations
         unit = min(nbytes, 8)
         shadow = HOST[unit]
@@ -270,6 +274,7 @@ class SharedMemory:
                 raise self._in_flight("a copy into shared memory that is still being written by", op, one)
             if any(part.meet(host, host + nbytes) for part in op.reads):
                 raise self._in_flight("a copy overwrites shared memory that is still being read by", op, one)
+        self.version += 1
         if chunks is None:
             start = host + self.shadow_offset
             HOST[1][start - 64 : start - 64 + nbytes] = IN_FLIGHT
@@ -282,6 +287,7 @@ class SharedMemory:
 
     def arrived(self, host: int, nbytes: int, barrier: Mbarrier, inst: int, chunks: np.ndarray | None = None) -> None:
         """An asynchronous copy has arrived, of whose bytes an mbarrier will be told; `chunks` as for `claim`."""
+        self.version += 1
         if chunks is None:
             start = host + self.shadow_offset
             HOST[1][start - 64 : start - 64 + nbytes] = WRITTEN
@@ -307,7 +313,24 @@ class SharedMemory:
             raise self._unusable(int(chunks[bad][0]), CHUNK, np.array([thread]), verb)
         at = (chunks - self.origin) >> 4
         self.races.reading(at, thread, inst, verb, together)
+        self.races.note_read(at, thread, inst)
         return at
+
+    def readable(self, host: int, nbytes: int, thread: int, together: int, swizzle: int) -> bool:
+        """Whether `check_async_read` and the swizzle's check would pass all over these whole chunks.
+
+        A False says nothing: some chunk is not readable, or not known to be. `swizzle` is the tensor map's code.
+        """
+        start, first, count = host + self.shadow_offset - 64 >> 3, host - self.origin >> 4, nbytes >> 4
+        if not (HOST[8][start : start + (nbytes >> 3)] == _ALL_WRITTEN[8]).all():
+            return False
+        return self.visible.reads_as_loaded(first, count, swizzle) and self.races.readable(
+            first, count, thread, together
+        )
+
+    def note_async_read(self, chunks: np.ndarray, thread: int, inst: int) -> None:
+        """The async proxy starts to read chunks (their numbers) that have been checked."""
+        self.races.note_read(chunks, thread, inst)
 
     def claim_many(self, address: np.ndarray, nbytes: int, threads: np.ndarray) -> np.ndarray:
         """The destinations of one small asynchronous copy per thread."""
@@ -333,6 +356,7 @@ class SharedMemory:
         self._mark_many(host, nbytes, WRITTEN)
 
     def _mark_many(self, host: np.ndarray, nbytes: int, state: int) -> None:
+        self.version += 1
         unit = min(nbytes, 8)
         where = index(host + self.shadow_offset, unit)
         for part in range(nbytes // unit):
