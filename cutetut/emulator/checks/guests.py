@@ -21,6 +21,11 @@ _SWIZZLES = ("no swizzle", "the 32-byte swizzle", "the 64-byte swizzle", "the 12
 DONE = 3  # the scheduler's status of a thread that has exited
 
 
+def _pattern(chunk: np.ndarray, swizzle: np.ndarray | int) -> np.ndarray:
+    """What a swizzle (the tensor map's code) xors onto the number of a chunk (PTX ISA 5.5.7)."""
+    return chunk >> 3 & (1 << swizzle) - 1
+
+
 class Visibility:
     """Guests of the resident CTAs, and how TMA has written; `chunk` numbers count 16 bytes from the first window."""
 
@@ -55,11 +60,11 @@ class Visibility:
     def check_swizzle(self, chunk: np.ndarray, swizzle: int, inst: Instruction, thread: int, name: str) -> None:
         """A WGMMA reads chunks with a swizzle (the tensor map's code); TMA must have written them with the same.
 
-        Raises AsyncMismatch for two different swizzles.  Unswizzled boxes may hold a tensor that lies
-        swizzled in global memory already, so reading them with a swizzle is a warning.
+        Raises AsyncMismatch where the two put a chunk in different places.  Unswizzled boxes may hold a tensor that
+        lies swizzled in global memory already, so reading them with a swizzle is a warning.
         """
         found = self.swizzle[chunk]
-        bad = (found != 0) & (found != swizzle + 1)
+        bad = (found != 0) & (_pattern(chunk, np.maximum(found - 1, 0)) != _pattern(chunk, swizzle))
         if not bad.any():
             return
         at = int(np.flatnonzero(bad)[0])
@@ -67,7 +72,7 @@ class Visibility:
         load = m.kernel.body[int(self.loaded_inst[int(chunk[at])])]
         what = f"operand {name} of the WGMMA is read with {_SWIZZLES[swizzle]}; TMA wrote it with {_SWIZZLES[written]}"
         hint = "the layout of the TMA atom and that of the tensor in shared memory: both need one swizzle"
-        if not (swizzle and written):
+        if not written:
             m.scheduler.warn(what, inst, thread, hint, (load, thread, "TMA wrote it here"))
             return
         error = AsyncMismatch(what, threads=np.array([thread]), hint=hint)

@@ -97,6 +97,16 @@ class Pending:
         self.complete(oldest)
         return True
 
+    def complete_oldest_of_each(self, cluster_of: Callable[[int], int], waking: bool) -> bool:
+        """The same for every cluster at once: each of them waits for its own operations, and they stay in step."""
+        oldest: dict[int, Operation] = {}
+        for op in self.operations:
+            if op.wakes or op.barrier is not None or not waking:
+                oldest.setdefault(cluster_of(op.thread), op)
+        for op in oldest.values():
+            self.complete(op)
+        return bool(oldest)
+
     def complete_all(self) -> None:
         """The end of a wave: what was issued happens."""
         while self.complete_oldest():

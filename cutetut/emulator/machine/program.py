@@ -14,6 +14,7 @@ import numpy as np
 from ..checks.unwritten import Loads, Names, Unwritten, doubtful_reads
 from ..errors import EmulatorError, PtxSyntaxError, ptx_line
 from ..measure.observe import Watcher, watch
+from ..ptx.constants import constants
 from ..ptx.syntax import Instruction, Negated
 from ..units.wgmma_registers import Wgmma
 from .machine import Machine
@@ -71,7 +72,8 @@ def decode(machine: Machine, loads: Loads | None = None) -> Program:
         block.successors = _successors(block, entries[start:stop], machine.block_of_label, machine, n + 1)
         program.blocks.append(block)
     if facts is None:
-        names = [Names.of(inst, entry) for inst, entry in zip(body, entries, strict=True)]
+        known = constants(machine.kernel)
+        names = [Names.of(inst, entry, known) for inst, entry in zip(body, entries, strict=True)]
         facts = Facts(entries, starts, names, doubtful_reads(machine.registers, program.blocks, names, None))
         machine.kernel.facts = facts
     doubtful = facts.doubtful

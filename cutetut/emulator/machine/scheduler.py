@@ -238,7 +238,7 @@ class Scheduler:
         pending = self.machine.pending
         self.last_idle = self.turn
         try:
-            if pending.complete_oldest(waking=not self.idle_time_outs):
+            if pending.complete_oldest_of_each(self._cluster_of, waking=not self.idle_time_outs):
                 return
         except EmulatorError as error:
             self.locate(error, slice(0, 0))
@@ -249,6 +249,9 @@ class Scheduler:
         self.events_at_time_out = pending.events
         if self.idle_time_outs > TIME_OUTS or not self.machine.unit(Mbarriers).time_out():
             self.give_up()
+
+    def _cluster_of(self, thread: int) -> int:
+        return int(self.machine.cta_of[thread]) // self.machine.cluster_size
 
     def give_up(self) -> NoReturn:
         """Nothing can change any more: say who waits for what."""

@@ -7,38 +7,30 @@ from collections.abc import Iterable
 from .syntax import Function, Group, Immediate, Instruction, Operand, Pair, Register, Vector
 
 Constant = int | float
+_EQUALITIES = tuple((name, kind) for name in ("eq", "ne") for kind in ("b32", "u32", "s32"))
 
 
 def constants(kernel: Function) -> dict[str, Constant]:
-    """The registers that nothing but unguarded moves of one constant write, with the constant's bits or value.
+    """The registers that every instruction writes with the same constant, as its bits or its value.
 
-    A move may copy another such register.
+    Followed are unguarded moves and comparisons for equality: inline assembly makes its predicates with these.
     """
-    moves: dict[str, list[Operand]] = {}
+    writers: dict[str, list[Instruction]] = {}
     others: set[str] = set()
     for inst in kernel.body:
-        source = _moved(inst)
         for name in _registers(inst.operands[:1]):
-            if source is None:
-                others.add(name)
+            if _is_followed(inst):
+                writers.setdefault(name, []).append(inst)
             else:
-                moves.setdefault(name, []).append(source)
+                others.add(name)
+    waiting = {name: insts for name, insts in writers.items() if name not in others}
     found: dict[str, Constant] = {}
-    waiting = {name: sources for name, sources in moves.items() if name not in others}
     while True:
-        known = {name: value for name, sources in waiting.items() if (value := _only(sources, found)) is not None}
+        known = {name: value for name, insts in waiting.items() if (value := _only(insts, found)) is not None}
         if not known:
             return found
         found |= known
-        waiting = {name: sources for name, sources in waiting.items() if name not in known}
-
-
-def _moved(inst: Instruction) -> Operand | None:
-    """What an unguarded mov of a plain operand copies."""
-    if inst.parts[0] != "mov" or inst.guard is not None or len(inst.operands) != 2:
-        return None
-    source = inst.operands[1]
-    return source if isinstance(source, Immediate | Register) else None
+        waiting = {name: insts for name, insts in waiting.items() if name not in known}
 
 
 def _registers(operands: Iterable[Operand]) -> Iterable[str]:
@@ -52,15 +44,31 @@ def _registers(operands: Iterable[Operand]) -> Iterable[str]:
             yield from _registers((operand.first, operand.second))
 
 
-def _only(sources: list[Operand], found: dict[str, Constant]) -> Constant | None:
-    """The one constant that all these operands are; None if they are not."""
-    values = set()
-    for source in sources:
-        if isinstance(source, Immediate):
-            values.add(source.value if source.bits is None else source.bits)
-        else:
-            value = found.get(source.name) if isinstance(source, Register) else None
-            if value is None:
-                return None
-            values.add(value)
+def _is_followed(inst: Instruction) -> bool:
+    if inst.guard is not None or not isinstance(inst.operands[0], Register):
+        return False
+    if inst.parts[0] == "mov":
+        return len(inst.operands) == 2
+    return inst.parts[0] == "setp" and inst.parts[1:] in _EQUALITIES
+
+
+def _only(insts: list[Instruction], found: dict[str, Constant]) -> Constant | None:
+    """The one constant that all these instructions write; None if there is none."""
+    values = {_result(inst, found) for inst in insts}
     return values.pop() if len(values) == 1 else None
+
+
+def _result(inst: Instruction, found: dict[str, Constant]) -> Constant | None:
+    operands = [_constant(operand, found) for operand in inst.operands[1:]]
+    if inst.parts[0] == "mov":
+        return operands[0]
+    if not all(isinstance(value, int) for value in operands):
+        return None
+    a, b = (int(value or 0) & 0xFFFFFFFF for value in operands)
+    return int((a == b) == (inst.parts[1] == "eq"))
+
+
+def _constant(operand: Operand, found: dict[str, Constant]) -> Constant | None:
+    if isinstance(operand, Immediate):
+        return operand.value if operand.bits is None else operand.bits
+    return found.get(operand.name) if isinstance(operand, Register) else None

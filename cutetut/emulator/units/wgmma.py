@@ -8,7 +8,7 @@ core computes every address itself.  Results exist after wgmma.wait_group, not b
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -125,11 +125,19 @@ class Sources:
     """Where the operands in shared memory lie, for one set of descriptors; addresses are shared ones."""
 
     places: tuple[Place, ...]
+    located: dict[int, tuple[np.ndarray, tuple[Ranges, ...]]] = field(default_factory=dict)
 
     @cached_property
     def chunks(self) -> np.ndarray:
         """The addresses of all their chunks."""
         return np.concatenate([place.chunks for place in self.places])
+
+    def at(self, base: int, origin: int) -> tuple[np.ndarray, tuple[Ranges, ...]]:
+        """The numbers of all chunks, counted from `origin`, and the ranges; `base` is address 0 of a CTA."""
+        if base not in self.located:
+            ranges = tuple(Ranges(base + p.boundary, p.geometry.starts, p.geometry.ends) for p in self.places)
+            self.located[base] = self.chunks + (base - origin) >> 4, ranges
+        return self.located[base]
 
 
 class Product:
@@ -198,9 +206,8 @@ class Product:
             sources = self.sources[bits] = self._located(bits, group)
         base, shared = int(machine.shared.base[group]), machine.shared
         state.operands.check(sources.places, base, group, self.inst)
-        chunks = sources.chunks + (base - shared.origin) >> 4
+        chunks, reads = sources.at(base, shared.origin)
         shared.note_async_read(chunks, group, self.inst.index)
-        reads = tuple(Ranges(base + p.boundary, p.geometry.starts, p.geometry.ends) for p in sources.places)
 
         def run() -> None:
             product = multiply(self._left(sources, base, group), self._read(sources, base, -1))
@@ -239,8 +246,8 @@ class Product:
         if self.a is None:
             return self._read(sources, base, 0)
         kind, nbytes = self.shape.a, NBYTES[self.shape.a]
-        for other in self.a.overlapping:
-            self.state.flush(other, slice(group, group + WARPGROUP))
+        for fragment in (self.a, *self.a.overlapping):  # it may have been D
+            self.state.flush(fragment, slice(group, group + WARPGROUP))
         raw = self.machine.bank[self.a.bank, group : group + WARPGROUP]  # (registers, threads) of 32 bits
         elements: np.ndarray = np.ascontiguousarray(raw.T).view(UINT[nbytes]).ravel()  # low parts first
         matrix = to_float64(elements.take(a_from_registers(self.shape.k, 4 // nbytes), mode="clip"), kind)

@@ -49,9 +49,11 @@ def shape_of(inst: Instruction) -> str:
 
 
 def among(groups: Iterable[int], sel: Selection) -> list[int]:
-    """Which warpgroups may have threads in a selection: those that reach between its first and its last."""
-    low, high = (sel.start, sel.stop) if isinstance(sel, slice) else (int(sel[0]), int(sel[-1]) + 1)
-    return [group for group in groups if low < group + WARPGROUP and group < high]
+    """Which warpgroups have threads in a selection."""
+    if isinstance(sel, slice):
+        return [group for group in groups if sel.start < group + WARPGROUP and group < sel.stop]
+    ends = {group: sel.searchsorted((group, group + WARPGROUP)) for group in groups}
+    return [group for group, (first, end) in ends.items() if first < end]
 
 
 @dataclass(eq=False)
@@ -59,8 +61,9 @@ class Fragment:
     """The registers of an operand, and what each warpgroup (by its first thread) does with them."""
 
     names: tuple[str, ...]
-    rows: Rows  # in the tables of Wgmma
+    rows: Rows  # in the table of Wgmma
     bank: Rows  # in the machine's bank
+    busy: np.ndarray  # whose they are under way: True for each thread of these warpgroups
     uses: set[tuple[str, str]] = field(default_factory=set)  # as "A" or "D", and of which shape
     overlapping: list[Fragment] = field(default_factory=list)  # other fragments with some of these registers
     flying: dict[int, int] = field(default_factory=dict)  # how many WGMMAs under way own it
@@ -75,6 +78,7 @@ class Fragment:
 
     def reset(self) -> None:
         self.flying.clear()
+        self.busy[:] = False
         self.matrix.clear()
         self.fenced.clear()
 
@@ -101,7 +105,7 @@ class Wgmma(UnitState):
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
-        self.rows: dict[str, int] = {}  # register -> row of the two tables below
+        self.rows: dict[str, int] = {}  # register -> row of the table below
         self.fragments: dict[tuple[str, ...], Fragment] = {}
         self.constants: dict[str, int | float] | None = None
         self.operands = Operands(machine)
@@ -112,16 +116,15 @@ class Wgmma(UnitState):
                     if names and all(name in machine.bank_rows for name in names):
                         self._fragment(names).uses.add((role, shape_of(inst)))
         self._find_overlaps()
-        # since wgmma.fence: whether the register was written, and by which instruction (NEVER: no fence came at all)
-        self.written = np.ones((len(self.rows), machine.T), np.bool_)
-        self.writer = np.full((len(self.rows), machine.T), NEVER, np.int32)
+        # since wgmma.fence: 0, or 1 + the instruction that wrote the register, or -1 before the first fence
+        self.touched = np.full((len(self.rows), machine.T), NEVER, np.int32)
         self.reset()
 
     def _fragment(self, names: tuple[str, ...]) -> Fragment:
         if names not in self.fragments:
             rows = [self.rows.setdefault(name, len(self.rows)) for name in names]
             bank = [self.machine.bank_rows[name] for name in names]
-            self.fragments[names] = Fragment(names, compact(rows), compact(bank))
+            self.fragments[names] = Fragment(names, compact(rows), compact(bank), np.zeros(self.machine.T, np.bool_))
         return self.fragments[names]
 
     def _find_overlaps(self) -> None:
@@ -135,8 +138,7 @@ class Wgmma(UnitState):
         self.holders = holders
 
     def reset(self) -> None:
-        self.written[:] = True
-        self.writer[:] = NEVER
+        self.touched[:] = NEVER
         self.open: dict[int, list[Operation]] = {}
         self.groups: dict[int, list[list[Operation]]] = {}
         self.last: dict[int, Operation] = {}
@@ -154,7 +156,7 @@ class Wgmma(UnitState):
                 "a warpgroup instruction needs four whole warps, the first with a number that is a multiple of 4",
                 threads=threads[:1],
             )
-        return first.tolist()  # type: ignore[no-any-return]
+        return first.tolist()
 
     # -- ordinary instructions ----------------------------------------------------------------
 
@@ -173,7 +175,7 @@ class Wgmma(UnitState):
 
         def run(sel: Selection) -> None:
             for fragment in fragments:
-                if fragment.flying and among(fragment.flying, sel):
+                if fragment.flying and fragment.busy[sel].any():
                     self._check_access(mine, sel, results)
                 if fragment.matrix:
                     self.flush(fragment, sel)
@@ -197,12 +199,11 @@ class Wgmma(UnitState):
         if isinstance(source, Register) and source.name not in self.rows and source.name in self._constants():
             return None
         copied = self.rows.get(source.name) if isinstance(source, Register) else None
-        written, writer = self.written, self.writer
+        touched = self.touched
 
         def note(sel: Selection) -> None:
             for row in rows:
-                written[row, sel] = True if copied is None else written[copied, sel]
-                writer[row, sel] = inst.index if copied is None else writer[copied, sel]
+                touched[row, sel] = 1 + inst.index if copied is None else touched[copied, sel]
             for fragment in changed:
                 fragment.writes += 1
 
@@ -244,27 +245,22 @@ class Wgmma(UnitState):
         """A WGMMA starts: its registers have not been written since the last wgmma.fence."""
         if fragment.fenced.get(group) == fragment.writes:
             return
-        written = self.written[fragment.rows, group : group + WARPGROUP]
-        if not written.any():
+        touched = self.touched[fragment.rows, group : group + WARPGROUP]
+        if not touched.any():
             fragment.fenced[group] = fragment.writes
             return
-        row, lane = (int(i) for i in np.argwhere(written)[0])
-        writer = int(self.writer[fragment.rows, group + lane][row])
+        writer = int(touched[touched != 0][0])
         if writer == NEVER:
             raise MissingFence(
                 "a WGMMA without any wgmma.fence before it: its registers may still be on their way",
                 threads=np.array([group]), hint=FENCE,
             )  # fmt: skip
-        thread = group + int(np.flatnonzero((written & (self._writers(fragment, group) == writer)).any(axis=0))[0])
+        thread = group + int(np.flatnonzero((touched == writer).any(axis=0))[0])
         error = MissingFence(
             "registers of this WGMMA were written since the last wgmma.fence", threads=np.array([thread]), hint=FENCE,
         )  # fmt: skip
-        self.machine.scheduler.note(error, self.machine.kernel.body[writer], thread, "they were written here")
+        self.machine.scheduler.note(error, self.machine.kernel.body[writer - 1], thread, "they were written here")
         raise error
-
-    def _writers(self, fragment: Fragment, group: int) -> np.ndarray:
-        writers: np.ndarray = self.writer[fragment.rows, group : group + WARPGROUP]
-        return writers
 
     def check_uses(self, fragment: Fragment, role: str, shape: str, group: int) -> None:
         """A WGMMA starts: other WGMMAs that used some of its registers are in order with it (section 9.7.15.7.1).
@@ -316,6 +312,7 @@ class Wgmma(UnitState):
         held = (d,) if a is None else (d, a)
         for role, fragment in zip("DA", held, strict=False):
             fragment.flying[group] = fragment.flying.get(group, 0) + 1
+            fragment.busy[group : group + WARPGROUP] = True
             if fragment.contested:
                 self.uses.setdefault(group, {})[fragment, role, shape_of(operation.inst)] = Use(operation)
         self.in_flight[operation] = group, held
@@ -328,10 +325,11 @@ class Wgmma(UnitState):
             fragment.flying[group] -= 1
             if not fragment.flying[group]:
                 del fragment.flying[group]
+                fragment.busy[group : group + WARPGROUP] = False
 
     def fence(self, sel: Selection) -> None:
         """wgmma.fence: what has been written is in order before the WGMMAs that follow."""
-        self.written[:, sel] = False
+        self.touched[:, sel] = 0
         if self.uses:
             for group in self.split(sel):
                 self.uses[group] = {
@@ -377,15 +375,16 @@ class Wgmma(UnitState):
 
     def _from_registers(self, fragment: Fragment, group: int, d: str, n: int) -> np.ndarray:
         raw = self.machine.bank[fragment.bank, group : group + WARPGROUP]  # (registers, threads)
-        if d == "f16":  # two values to a register, the even one in its low half
-            raw = np.ascontiguousarray(raw.T).view(np.uint16).T
-        values: np.ndarray = np.ascontiguousarray(raw).view(VALUES[d]).ravel().take(from_registers(n), mode="clip")
+        halves: np.ndarray = np.ascontiguousarray(raw.T).view(np.uint16).T  # the even value in the low half
+        mine: np.ndarray = np.ascontiguousarray(halves if d == "f16" else raw).view(VALUES[d])
+        values = mine.ravel().take(from_registers(n), mode="clip")
         return values if d == "s32" else values.astype(np.float64)
 
     def flush(self, fragment: Fragment, sel: Selection) -> None:
         """Something else than a WGMMA touches a fragment: its newest values go to the registers."""
         for group in among(fragment.matrix, sel):
             d, matrix = fragment.matrix.pop(group)
-            values = matrix.astype(VALUES[d], copy=False).ravel().take(to_registers(matrix.shape[1]), mode="clip")
+            rounded: np.ndarray = matrix.astype(VALUES[d], copy=False)
+            values = rounded.ravel().take(to_registers(matrix.shape[1]), mode="clip")
             bits = np.ascontiguousarray(values.T).view(np.uint32).T if d == "f16" else values.view(np.uint32)
             self.machine.bank[fragment.bank, group : group + WARPGROUP] = bits
