@@ -144,18 +144,18 @@ def test_two_different_swizzles_are_an_error(wgmma: int) -> None:
     body = [SimpleNamespace(index=0, loc=None)]
     scheduler = SimpleNamespace(turn=1, note=lambda *a: notes.append(a), warn=lambda *a: notes.append(a))
     machine: Any = SimpleNamespace(T=128, scheduler=scheduler, now=lambda: 1, kernel=SimpleNamespace(body=body))
-    visible = Visibility(machine, 64)
-    visible.load(0, 32, 1 + 2, 0)  # TMA with the 64-byte swizzle
+    visible = Visibility(machine, 128)
+    visible.load(0, 64, 1 + 2, 0)  # TMA with the 64-byte swizzle
     inst: Any = body[0]
-    visible.check_swizzle(np.arange(32), 2, inst, 0, "B")
-    visible.check_swizzle(np.arange(32, 64), 3, inst, 0, "B")  # not written by TMA
+    visible.check_swizzle(np.arange(64), 2, inst, 0, "B")
+    visible.check_swizzle(np.arange(64, 128), 3, inst, 0, "B")  # not written by TMA
     visible.check_swizzle(np.arange(8), wgmma, inst, 0, "B")  # 128 bytes at a boundary: no swizzle moves anything there
     assert not notes
     with pytest.raises(AsyncMismatch, match="operand B of the WGMMA is read with .*; TMA wrote it with the 64-byte"):
-        visible.check_swizzle(np.arange(32), wgmma, inst, 0, "B")
+        visible.check_swizzle(np.arange(64), wgmma, inst, 0, "B")
     assert len(notes) == 1
-    visible.load(32, 32, 1, 0)  # without a swizzle: a tensor may lie swizzled in global memory already
-    visible.check_swizzle(np.arange(32, 64), wgmma, inst, 0, "B")
+    visible.load(64, 64, 1, 0)  # without a swizzle: a tensor may lie swizzled in global memory already
+    visible.check_swizzle(np.arange(64, 128), wgmma, inst, 0, "B")
     assert len(notes) == 1 + (wgmma > 0)
 
 

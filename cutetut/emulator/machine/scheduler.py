@@ -292,7 +292,12 @@ class Scheduler:
 
     def _whole(self, sel: Selection, size: int) -> bool:
         """Whether a selection is whole warps, or warpgroups: then nobody is missing."""
-        if not isinstance(sel, slice) or (sel.start | sel.stop) & 31:
+        if not isinstance(sel, slice):
+            first, last = sel[::size], sel[size - 1 :: size]
+            return not (
+                len(sel) % size or (last - first != size - 1).any() or (self.machine.in_cta[first] % size).any()
+            )
+        if (sel.start | sel.stop) & 31:
             return False
         return size == 32 or not (sel.start | sel.stop | self.machine.warps_per_cta * 32) & (size - 1)
 

@@ -60,7 +60,8 @@ class SharedMemory:
         self.strong = False  # and whether others may use the same place at the same time: atomics, flags
         self.lenient = False  # whether it may find unwritten bytes, and then
         self.touched = np.empty(0, np.int64)  # the host address of each thread's access
-        self.version = 0  # grows whenever anything writes here, or is about to: what was found out before may be over
+        # these grow whenever anything writes here, or is about to: what was found out before may be over
+        self.version, self.versions = 0, [0] * ctas  # stores anywhere; copies into one CTA's memory
 
     def reset(self) -> None:
         """New CTAs find uninitialised shared memory."""
@@ -131,6 +132,10 @@ class SharedMemory:
             self.version += 1
             HOST[8][index(host + self.shadow_offset, 8)] = _ALL_WRITTEN[8]
         return host
+
+    def version_of(self, cta: int) -> int:
+        """Grows whenever anything writes a resident CTA's shared memory, or is about to."""
+        return self.version + self.versions[cta]
 
     def in_cta(self, address: int, rank: int) -> int:
         """The same offset in the CTA with this rank of the cluster (PTX ISA section 9.7.9.23, mapa)."""
@@ -274,7 +279,7 @@ class SharedMemory:
                 raise self._in_flight("a copy into shared memory that is still being written by", op, one)
             if any(part.meet(host, host + nbytes) for part in op.reads):
                 raise self._in_flight("a copy overwrites shared memory that is still being read by", op, one)
-        self.version += 1
+        self.versions[self.where(host)[0]] += 1
         if chunks is None:
             start = host + self.shadow_offset
             HOST[1][start - 64 : start - 64 + nbytes] = IN_FLIGHT
@@ -287,7 +292,7 @@ class SharedMemory:
 
     def arrived(self, host: int, nbytes: int, barrier: Mbarrier, inst: int, chunks: np.ndarray | None = None) -> None:
         """An asynchronous copy has arrived, of whose bytes an mbarrier will be told; `chunks` as for `claim`."""
-        self.version += 1
+        self.versions[self.where(host)[0]] += 1
         if chunks is None:
             start = host + self.shadow_offset
             HOST[1][start - 64 : start - 64 + nbytes] = WRITTEN

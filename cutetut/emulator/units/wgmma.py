@@ -210,7 +210,7 @@ class Product:
         shared.note_async_read(chunks, group, self.inst.index)
 
         def run() -> None:
-            product = multiply(self._left(sources, base, group), self._read(sources, base, -1))
+            product = multiply(self._left(sources, base, group), self._read(sources, base, group, -1))
             state.accumulate(self.d, group, self.shape.d, product, keep, self.shape.saturate)
             state.finished(operation)
 
@@ -234,17 +234,15 @@ class Product:
             places.append(place)
         return Sources(tuple(places))
 
-    def _read(self, sources: Sources, base: int, which: int) -> np.ndarray:
+    def _read(self, sources: Sources, base: int, group: int, which: int) -> np.ndarray:
         """The elements of A (which = 0) or B (-1) in shared memory as float64."""
-        kind = (self.shape.a, self.shape.b)[which]
-        return self.state.operands.read(
-            sources.places[which], base, kind, self.factors[which], self.machine.shared.version
-        )
+        kind, version = (self.shape.a, self.shape.b)[which], self.machine.shared.version_of(self.machine.cta_of[group])
+        return self.state.operands.read(sources.places[which], base, kind, self.factors[which], version)
 
     def _left(self, sources: Sources, base: int, group: int) -> np.ndarray:
         """The elements of A, 64 x K, wherever they are."""
         if self.a is None:
-            return self._read(sources, base, 0)
+            return self._read(sources, base, group, 0)
         kind, nbytes = self.shape.a, NBYTES[self.shape.a]
         for fragment in (self.a, *self.a.overlapping):  # it may have been D
             self.state.flush(fragment, slice(group, group + WARPGROUP))

@@ -199,8 +199,8 @@ class Operands:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.checked_at, self.checked = -1, set[tuple[int, int, int, int]]()
-        self.read_at, self.values = -1, dict[tuple[Geometry, int, str, int], np.ndarray]()
+        self.checked: dict[tuple[int, int, int, int], int] = {}  # the version of the CTA's shared memory then
+        self.values: dict[tuple[Geometry, int, str, int], tuple[int, np.ndarray]] = {}  # also with the version
 
     def check(self, places: Iterable[Place], base: int, group: int, inst: Instruction) -> None:
         """All that a warpgroup's WGMMA reads is there and visible to the async proxy; `base` as for `read`.
@@ -209,17 +209,15 @@ class Operands:
         two boundaries at once is quicker than its chunks, and does for the other parts of the tile along K.
         """
         shared = self.machine.shared
-        if shared.version != self.checked_at:
-            self.checked_at = shared.version
-            self.checked.clear()
+        version = shared.version_of(self.machine.cta_of[group])
         for place in places:
             low, high = place.hull
             key = group, base + low, high, place.swizzle
-            if key in self.checked:
+            if self.checked.get(key) == version:
                 continue
             end = min(high, SHARED_BASE + shared.nbytes & -CHUNK)
             if low >= SHARED_BASE and shared.readable(base + low, end - low, group, WARPGROUP, place.swizzle):
-                self.checked.add(key)
+                self.checked[key] = version
                 continue
             verb = f"operand {place.name} of the WGMMA reads"
             at = shared.check_async_read(place.chunks + base, group, verb, WARPGROUP, inst.index)
@@ -227,16 +225,20 @@ class Operands:
 
     def read(self, place: Place, base: int, kind: str, factor: int, version: int) -> np.ndarray:
         """The elements, rows x k, times 1 or -1; `base` is the host address of shared address 0."""
-        if version != self.read_at or len(self.values) >= _REMEMBERED:
-            self.read_at = version
-            self.values.clear()
         host = base + place.boundary
         key = (place.geometry, host, kind, factor)
-        found = self.values.get(key)
-        if found is None:
-            raw: np.ndarray = CHUNKS.take(place.geometry.gather + chunk_index(host), mode="clip")
-            matrix = decoded(raw.view(UINT[place.geometry.nbytes]), kind)
-            if factor != 1:
-                matrix *= factor
-            found = self.values[key] = matrix.T if place.geometry.mn_major else matrix
+        before, found = self.values.get(key, (-1, _NOTHING))
+        if before == version:
+            return found
+        if len(self.values) >= _REMEMBERED:
+            self.values.clear()
+        raw: np.ndarray = CHUNKS.take(place.geometry.gather + chunk_index(host), mode="clip")
+        matrix = decoded(raw.view(UINT[place.geometry.nbytes]), kind)
+        if factor != 1:
+            matrix *= factor
+        found = matrix.T if place.geometry.mn_major else matrix
+        self.values[key] = version, found
         return found
+
+
+_NOTHING = np.zeros((0, 0))
