@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..machine.machine import Machine
     from ..ptx.syntax import Instruction
 
+
 @opcode("wgmma.fence", unit="wgmma", forms=".sync.aligned", section="9.7.15.7.1", results=0, joins="warpgroup",
         ends_block=True)  # fmt: skip
 def decode_fence(inst: Instruction, machine: Machine) -> Step:
