@@ -236,7 +236,8 @@ class Operands:
         matrix = decoded(raw.view(UINT[place.geometry.nbytes]), kind)
         if factor != 1:
             matrix *= factor
-        found = matrix.T if place.geometry.mn_major else matrix
+        # rows first in memory either way: which of several NaNs a sum passes on depends on it
+        found = np.ascontiguousarray(matrix.T) if place.geometry.mn_major else matrix
         self.values[key] = version, found
         return found
 
