@@ -15,6 +15,7 @@ from cutlass.cute.runtime import from_dlpack
 from cutetut.compile import inspect
 from cutetut.emulator import ptx
 from cutetut.emulator.errors import PtxSyntaxError
+from cutetut.emulator.ptx.constants import constants
 from tests.emulator import dsl_kernels
 from tests.emulator.harness import HEADER, kernel, run
 
@@ -296,3 +297,15 @@ def test_broken_text_names_its_line(line: str, says: str) -> None:
 def test_truncated_text_is_an_error(text: str) -> None:
     with pytest.raises(PtxSyntaxError, match="PTX line"):
         ptx.parse(text)
+
+
+# -- registers that hold one constant ---------------------------------------------------------------
+
+
+def test_constants_are_followed_through_copies_and_comparisons() -> None:
+    text = kernel("""mov.b32 %r1, 0; mov.b32 %r2, %r1; setp.ne.b32 %p1, %r2, 0; setp.eq.b32 %p2, %r2, 0;
+    mov.b32 %r3, 0f3F800000; mov.b32 %r4, 1; mov.b32 %r4, 1; mov.b32 %r5, 1; mov.b32 %r5, 2; mov.b32 %r6, %tid.x;
+    @%p1 mov.b32 %r7, 0; mov.b32 %r8, 0; add.u32 %r8, %r8, 1; mov.b32 %r9, %r8; setp.lt.s32 %p3, %r1, 0;
+    setp.ne.b32 %p4, %r6, 0; mov.b64 {%r10, %r11}, %rd1; mov.b32 %r10, 0;""")
+    found = constants(next(iter(ptx.parse(text).kernels.values())))
+    assert found == {"%r1": 0, "%r2": 0, "%p1": 0, "%p2": 1, "%r3": 0x3F800000, "%r4": 1}

@@ -88,7 +88,13 @@ class AsyncOrdering(UnitState):
             if stamp.agent < order.clocks.warps:
                 order.reports.tell(order.reports.copied_over(stamp, thread, place, inst, "a copy to"), inst)
         shadow.wrote[where] = stamps.IN_FLIGHT
-        shadow.version += 1
+        self._changed(host)
+
+    def _changed(self, host: int) -> None:
+        """A copy changes shared memory of one CTA."""
+        cta = self.machine.shared.where(host)[0]
+        versions = self.order.shadow.versions
+        versions[cta] = versions.get(cta, 0) + 1
 
     def _usable_target(self, shadow: Shadow, wrote: np.ndarray, thread: int, address: object) -> None:
         low = int(wrote.min())
@@ -165,7 +171,8 @@ class AsyncOrdering(UnitState):
         if chunks is not None:
             where = shadow.chunk_granules((host + chunks - shadow.start) // CHUNK)
         shadow.wrote[where] = stamps.of_agent(agent, time, inst)
-        self._note_write(shadow, agent, time)
+        shadow.last_write = shadow.latest(shadow.last_write, agent, time, len(self.order.clocks.now))
+        self._changed(host)
         if self.order.holes is not None:
             self.order.holes[host - shadow.start : host - shadow.start + nbytes] = False
 
@@ -218,9 +225,28 @@ class AsyncOrdering(UnitState):
         both meet, or they meet and the reader fences.  Raises Uninitialized, InFlight, MissingFence, MissingBarrier.
         """
         self.check_reading(chunks, thread, together, inst, verb)
+        self.note_reading(chunks, agent, time, inst)
+
+    def note_reading(self, chunks: np.ndarray, agent: int, time: int, inst: int) -> None:
+        """The async proxy starts to read chunks that have been checked."""
         shadow = self.order.shadow
         shadow.reads_of(agent)[chunks] = stamps.of_agent(agent, time, inst)
         shadow.last_async = shadow.latest(shadow.last_async, agent, time, len(self.order.clocks.now))
+
+    def version_of(self, cta: int) -> int:
+        """Grows whenever anything writes a resident CTA's shared memory, or is about to."""
+        return self.order.shadow.version + self.order.shadow.versions.get(cta, 0)
+
+    def readable(self, host: int, nbytes: int, thread: int, together: int) -> bool:
+        """Whether `check_reading` would find nothing wrong with any of these bytes; a False says nothing."""
+        shadow = self.order.shadow
+        found = shadow.wrote[shadow.span(host, nbytes)]
+        if int(found.min()) < 0:
+            return False
+        warps = slice(thread >> 5, thread + together >> 5)
+        if found[0] == found[-1] and not (found != found[0]).any():  # one copy has brought it all
+            found = found[:1]
+        return self._late_for_proxy(found, warps, ASYNC_SHARED) is None
 
     def check_reading(self, chunks: np.ndarray, thread: int, together: int, inst: int, verb: str) -> None:
         """Whether chunks hold what the async proxy may read now."""

@@ -13,6 +13,11 @@ from .shadow import CHUNK
 _NAMES = ("no swizzle", "the 32-byte swizzle", "the 64-byte swizzle", "the 128-byte swizzle")
 
 
+def _pattern(chunk: np.ndarray, swizzle: np.ndarray | int) -> np.ndarray:
+    """What a swizzle (the tensor map's code) xors onto the number of a chunk (PTX ISA 5.5.7)."""
+    return np.asarray(chunk >> 3 & (1 << swizzle) - 1)
+
+
 @state
 class Swizzles(UnitState):
     """The swizzle with which TMA has loaded each 16 bytes; `chunk` numbers count from the first window."""
@@ -42,14 +47,19 @@ class Swizzles(UnitState):
         self.loaded[where] = swizzle
         self.loaded_inst[where] = inst
 
+    def reads_as_loaded(self, first: int, count: int, swizzle: int) -> bool:
+        """Whether nothing there was written by TMA with another swizzle than this one (the tensor map's code)."""
+        found = self.loaded[first : first + count]
+        return not ((found != 0) & (found != swizzle + 1)).any()
+
     def check(self, chunk: np.ndarray, swizzle: int, inst: Instruction, thread: int, name: str) -> None:
         """A WGMMA reads chunks with a swizzle (the tensor map's code); TMA must have written them with the same.
 
-        Raises AsyncMismatch for two different swizzles.  Unswizzled boxes may hold a tensor that lies
-        swizzled in global memory already, so reading them with a swizzle is a warning.
+        Raises AsyncMismatch where the two put a chunk in different places.  Unswizzled boxes may hold a tensor that
+        lies swizzled in global memory already, so reading them with a swizzle is a warning.
         """
         found = self.loaded[chunk]
-        bad = (found != 0) & (found != swizzle + 1)
+        bad = (found != 0) & (_pattern(chunk, np.maximum(found - 1, 0)) != _pattern(chunk, swizzle))
         if not bad.any():
             return
         at = int(np.flatnonzero(bad)[0])
@@ -57,7 +67,7 @@ class Swizzles(UnitState):
         load = m.kernel.body[int(self.loaded_inst[int(chunk[at])])]
         what = f"operand {name} of the WGMMA is read with {_NAMES[swizzle]}; TMA wrote it with {_NAMES[written]}"
         hint = "the layout of the TMA atom and that of the tensor in shared memory: both need one swizzle"
-        if not (swizzle and written):
+        if not written:
             m.scheduler.warn(what, inst, thread, hint, (load, thread, "TMA wrote it here"))
             return
         error = AsyncMismatch(what, threads=np.array([thread]), hint=hint)

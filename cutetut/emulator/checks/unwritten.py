@@ -24,13 +24,16 @@ import numpy as np
 from ..errors import Uninitialized
 from ..machine.memory import threads_of
 from ..machine.opcodes import Opcode, Selection, Step
-from ..ptx.syntax import BYTES, Address, Group, Instruction, Negated, Operand, Pair, Register, Vector
+from ..ptx.constants import Constant
+from ..ptx.syntax import BYTES, Address, Group, Immediate, Instruction, Negated, Operand, Pair, Register, Vector
 from .holes import Holes
 from .written_bits import Known, Marks, covers, full, known_bits, lowest
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
     from ..machine.program import Block
+
+WGMMA = "wgmma.mma_async"
 
 
 def registers_in(operands: Iterable[Operand]) -> Iterable[Register]:
@@ -62,12 +65,15 @@ class Names:
     passed_on: frozenset[str]
 
     @classmethod
-    def of(cls, inst: Instruction, entry: Opcode) -> Names:
+    def of(cls, inst: Instruction, entry: Opcode, known: dict[str, Constant]) -> Names:
+        """`known` are the registers that hold one constant: a WGMMA whose scale-d is false only writes D."""
         written, others = (
             tuple(r.name for r in registers_in(part))
             for part in (inst.operands[: entry.results], inst.operands[entry.results :])
         )
         read = frozenset(others)
+        if entry.mnemonic == WGMMA and not adds_never(inst, known):
+            read |= set(written)
         passed_on: frozenset[str] = frozenset()
         if entry.unit == "alu":
             passed_on = read
@@ -78,6 +84,13 @@ class Names:
 
 def _names(operands: Iterable[Operand]) -> frozenset[str]:
     return frozenset(r.name for r in registers_in(operands))
+
+
+def adds_never(inst: Instruction, known: dict[str, Constant]) -> bool:
+    """Whether scale-d of a WGMMA is false wherever it runs (PTX ISA section 9.7.15.5)."""
+    scale_d = inst.operands[3]
+    value = scale_d.value if isinstance(scale_d, Immediate) else known.get(getattr(scale_d, "name", ""))
+    return value is not None and not value
 
 
 def _passed_on(inst: Instruction, names: Names, loads: Loads | None) -> frozenset[str]:
@@ -159,7 +172,10 @@ class Unwritten:
         """The step with a check of its operands in front, or with marks that follow the values."""
         names, doubtful = self.names[inst.index], self.doubtful.get(inst.index, set())
         passed_on = _passed_on(inst, names, self.loads) & doubtful
-        if used := sorted(names.read & doubtful - passed_on):
+        added_to = names.read & doubtful & set(names.written) if entry.mnemonic == WGMMA else frozenset()
+        if added_to:
+            step = _both(self._check_accumulators(inst, sorted(added_to)), step)
+        if used := sorted(names.read & doubtful - passed_on - added_to):
             step = _both(self._check(inst, {name: self._needed(inst, name) for name in used}), step)
         if self.loads is not None and is_load_from_shared(inst):
             return self._marking_load(step, inst, self.loads)
@@ -249,6 +265,29 @@ class Unwritten:
                         error = Uninitialized(_unwritten_text(name, mark[threads[0]], bits), threads=threads)
                     if not scheduler.tolerates("uninitialized", error, inst):
                         raise error
+
+        return check
+
+
+    def _check_accumulators(self, inst: Instruction, names: list[str]) -> Step:
+        """A WGMMA reads D where its scale-d is true, and only there."""
+        marks, adds = [(name, self.marks[name]) for name in names], self.machine.predicate(inst.operands[3])
+
+        def check(sel: Selection) -> None:
+            if not (adding := adds(sel)).any():
+                return
+            threads = threads_of(sel)[adding]
+            for name, mark in marks:
+                written = covers(mark[threads], full(mark.dtype))
+                if not written.all():
+                    first = threads[~written]
+                    if self.loads is not None and self.loads.last[first[0]] >= 0:
+                        raise self.loads.behind(int(first[0]))
+                    raise Uninitialized(
+                        f"the WGMMA adds to register {name}, and nothing has written the value in it", threads=first,
+                        hint="accumulators never set: fill them with zero, or set ACCUMULATE to False for the first k "
+                             "block",
+                    )  # fmt: skip
 
         return check
 

@@ -49,12 +49,18 @@ class _AddressSpace:
 
 HOST: dict[int, np.ndarray] = {n: np.asarray(_AddressSpace(t)) for n, t in UINT.items()}
 WRAP = 1 << 31  # what a signed 32-bit number cannot hold any more
+CHUNKS: np.ndarray = np.asarray(_AddressSpace(np.complex128))  # the same by 16 bytes, which are only moved
 SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4, 32: 5}
 
 
 def index(host: np.ndarray, nbytes: int) -> np.ndarray:
     """Positions in HOST[nbytes] of host addresses that are multiples of nbytes."""
     return (host - _ORIGIN) >> SHIFT[nbytes]
+
+
+def chunk_index(host: int) -> int:
+    """Position in CHUNKS of a host address that is a multiple of 16."""
+    return host - _ORIGIN >> 4
 
 
 def read_bytes(address: int, nbytes: int) -> bytes:

@@ -42,6 +42,7 @@ class Operation:
     wakes: bool = False  # its completion may let a thread go on
     agent: int = -1  # its column in the clocks, for what is waited for by groups,
     time: int = 0  # and its time there
+    waited: bool = False  # the program has waited for it
     done: bool = False
 
 
@@ -92,6 +93,16 @@ class Pending:
             return False
         self.complete(oldest)
         return True
+
+    def complete_oldest_of_each(self, cluster_of: Callable[[int], int], waking: bool) -> bool:
+        """The same for every cluster at once: each of them waits for its own operations, and they stay in step."""
+        oldest: dict[int, Operation] = {}
+        for op in self.operations:
+            if op.wakes or op.barrier is not None or not waking:
+                oldest.setdefault(cluster_of(op.thread), op)
+        for op in oldest.values():
+            self.complete(op)
+        return bool(oldest)
 
     def complete_all(self) -> None:
         """The end of a wave: what was issued happens."""

@@ -16,9 +16,10 @@ from ..checks.unwritten import Loads, Names, Unwritten, doubtful_reads
 from ..compiled.runs import History, Plan, plan
 from ..errors import EmulatorError, PtxSyntaxError, own_failures, ptx_line, source_lines
 from ..measure.observe import Watcher, watch
+from ..ptx.constants import constants
 from ..ptx.source import describe, text
 from ..ptx.syntax import Instruction, Negated
-from ..units.wgmma import Wgmma
+from ..units.wgmma_registers import Wgmma
 from .machine import Machine
 from .memory import threads_of
 from .opcodes import Opcode, Selection, Step, lookup
@@ -80,7 +81,8 @@ def decode(machine: Machine, loads: Loads | None = None) -> Program:
         block.successors = _successors(block, entries[start:stop], machine.block_of_label, machine, n + 1)
         program.blocks.append(block)
     if facts is None:
-        names = [Names.of(inst, entry) for inst, entry in zip(body, entries, strict=True)]
+        known = constants(machine.kernel)
+        names = [Names.of(inst, entry, known) for inst, entry in zip(body, entries, strict=True)]
         facts = Facts(entries, starts, names, doubtful_reads(machine.registers, program.blocks, names, None))
         machine.kernel.facts = facts
     doubtful = facts.doubtful
@@ -160,7 +162,8 @@ def _decode_into(
         step = _nothing  # only the checks and marks of the operands
     watched = unwritten.watch(step, inst, entry)
     if not inst.opcode.startswith("wgmma"):
-        watched = _watch_wgmma(watched, inst, unwritten.names[inst.index], machine)
+        names = unwritten.names[inst.index]
+        watched = machine.unit(Wgmma).watch(watched, inst, names.written, names.others)
     unwatched = watched is bare and watcher is None
     if watched is not _nothing or not entry.ends_block:
         watched = _guarded(watched, guard)
@@ -212,29 +215,6 @@ def _decode(inst: Instruction, entry: Opcode, machine: Machine) -> Step:
         if error.place is None and not error.notes:
             error.notes.append(ptx_line(inst.line, inst.text))
         raise
-
-
-def _watch_wgmma(step: Step, inst: Instruction, names: Names, machine: Machine) -> Step:
-    """Registers of a WGMMA: an ordinary instruction must not touch them in flight, and what it writes needs a fence.
-
-    The ISA asks for the fence after reads too; instructions issue in order, so a WGMMA cannot overtake
-    a read, and NVIDIA's dense_gemm_fp8_2xacc.py relies on that.  Copies (mov) are the compiler's own.
-    """
-    wgmma = machine.unit(Wgmma)
-    results = [wgmma.rows[name] for name in names.written if name in wgmma.rows]
-    rows = [*results, *(wgmma.rows[name] for name in names.others if name in wgmma.rows)]
-    if not rows:
-        return step
-    written = [] if inst.parts[0] == "mov" else results
-
-    def run(sel: Selection) -> None:
-        if wgmma.in_flight:
-            wgmma.check_access(rows, sel, results)
-        step(sel)
-        for row in written:
-            wgmma.touched[row, sel] = 1 + inst.index
-
-    return run
 
 
 def _guard(inst: Instruction, machine: Machine) -> Callable[[Selection], np.ndarray] | None:

@@ -236,7 +236,7 @@ class Scheduler(Reporter):
         """Some threads go on and on, and others sleep or ask in vain: what is under way must complete at last."""
         self.last_idle = self.turn
         if any(unit.somebody_sleeps() for unit in self.units):
-            self._complete_oldest()
+            self._complete_oldest_of_each(waking=False)
 
     def _starved_block(self, warp: int, at: np.ndarray) -> int:
         """The block of the ready lane of a warp that has waited longest."""
@@ -248,7 +248,7 @@ class Scheduler(Reporter):
         """Nobody is ready: an operation under way completes, or try_wait gives up, or it is a deadlock."""
         pending = self.machine.pending
         self.last_idle = self.turn
-        if self._complete_oldest(waking=not self.idle_time_outs):
+        if self._complete_oldest_of_each(waking=not self.idle_time_outs):
             return
         if pending.events != self.events_at_time_out:
             self.idle_time_outs = 0
@@ -258,17 +258,20 @@ class Scheduler(Reporter):
         if not any(woken):
             self.give_up()
 
-    def _complete_oldest(self, waking: bool = False) -> bool:
+    def _complete_oldest_of_each(self, waking: bool) -> bool:
         try:
-            return self.machine.pending.complete_oldest(waking)
+            return self.machine.pending.complete_oldest_of_each(self._cluster_of, waking)
         except EmulatorError as error:
-            self.locate(error, slice(0, 0))
+            self.locate(error)
             raise
+
+    def _cluster_of(self, thread: int) -> int:
+        return int(self.machine.cta_of[thread]) // self.machine.cluster_size
 
     def give_up(self) -> NoReturn:
         """Nothing can change any more: say who waits for what."""
         stuck = self.checks.stuck(self)
-        self.locate(stuck, slice(0, 0))
+        self.locate(stuck)
         raise stuck
 
     # -- warp-wide instructions ---------------------------------------------------------------
@@ -304,7 +307,12 @@ class Scheduler(Reporter):
 
     def _whole(self, sel: Selection, size: int) -> bool:
         """Whether a selection is whole warps, or warpgroups: then nobody is missing."""
-        if not isinstance(sel, slice) or (sel.start | sel.stop) & 31:
+        if not isinstance(sel, slice):
+            first, last = sel[::size], sel[size - 1 :: size]
+            return not (
+                len(sel) % size or (last - first != size - 1).any() or (self.machine.in_cta[first] % size).any()
+            )
+        if (sel.start | sel.stop) & 31:
             return False
         return size == 32 or not (sel.start | sel.stop | self.machine.warps_per_cta * 32) & (size - 1)
 

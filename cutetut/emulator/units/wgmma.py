@@ -8,206 +8,31 @@ core computes every address itself.  Results exist after wgmma.wait_group, not b
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..checks.async_ordering import AsyncOrdering
-from ..checks.swizzles import Swizzles
-from ..errors import IllegalInstruction, InFlight, MissingFence
-from ..machine.memory import HOST, SHARED_BASE, index, threads_of
-from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
+from ..errors import IllegalInstruction
+from ..machine.memory import SHARED_BASE
+from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.pending import Operation
-from ..machine.ranges import Ranges, joined
-from ..machine.threads import WARPGROUP
-from ..numbers.matrix_formats import NBYTES, add_rounded, to_float64
+from ..machine.ranges import Ranges
+from ..numbers.matrix_formats import NBYTES, to_float64
 from ..numbers.rounding import UINT
-from ..ptx.syntax import Immediate, Operand, Register, Vector
-from .tma import swizzled
+from ..ptx.syntax import Immediate, Operand, Vector
+from .wgmma_operands import WARPGROUP, Place, a_from_registers
+from .wgmma_operands import Descriptor as Descriptor
+from .wgmma_operands import a_register_map as a_register_map
+from .wgmma_operands import accumulator_map as accumulator_map
+from .wgmma_operands import operand_offsets as operand_offsets
+from .wgmma_registers import Fragment, Wgmma, registers_of, shape_of
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
     from ..ptx.syntax import Instruction
-
-NEVER = -1  # no wgmma.fence yet
-SWIZZLE_CHUNKS = {0: 1, 1: 8, 2: 4, 3: 2}  # descriptor code -> 16-byte chunks per row of the pattern
-FENCE = "wgmma.fence (warpgroup.fence) before the first WGMMA and after every other use of its registers"
-TMA_CODE = {0: 0, 1: 3, 2: 2, 3: 1}  # the tensor map counts the other way
-
-
-@dataclass(frozen=True)
-class Descriptor:
-    """A matrix descriptor (PTX ISA section 9.7.15.5.1.2.2); offsets in bytes."""
-
-    start: int
-    leading: int
-    stride: int
-    base_offset: int
-    swizzle: int
-
-    @classmethod
-    def decode(cls, bits: int) -> Descriptor:
-        return cls(
-            start=(bits & 0x3FFF) << 4,
-            leading=(bits >> 16 & 0x3FFF) << 4,
-            stride=(bits >> 32 & 0x3FFF) << 4,
-            base_offset=bits >> 49 & 7,
-            swizzle=bits >> 62 & 3,
-        )
-
-
-@lru_cache(maxsize=128)
-def operand_offsets(
-    rows: int, k: int, nbytes: int, mn_major: bool, swizzle: int, leading: int, stride: int
-) -> np.ndarray:
-    """Byte offset of element (row, k) from the start address, before the swizzle; shape (rows, k).
-
-    The canonical layouts of PTX ISA section 9.7.15.5.1.2.1, T elements to 16 bytes, S chunks to a row.
-    """
-    t, s = 16 // nbytes, SWIZZLE_CHUNKS[swizzle]
-    r, c = np.arange(rows)[:, None], np.arange(k)[None, :]
-    if not mn_major:
-        if swizzle:
-            return r % 8 * (16 * s) + r // 8 * stride + c * nbytes
-        return r % 8 * 16 + r // 8 * stride + c % t * nbytes + c // t * leading
-    if swizzle:
-        return r % t * nbytes + r // t % s * 16 + r // (t * s) * leading + c % 8 * (16 * s) + c // 8 * stride
-    return r % t * nbytes + r // t * stride + c % 8 * 16 + c // 8 * leading
-
-
-@lru_cache(maxsize=8)
-def accumulator_map(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of (value, thread) of D, 64 x n; shape (n // 2, 128) (figure in section 9.7.15.5.1.1)."""
-    v, t = np.arange(n // 2)[:, None], np.arange(WARPGROUP)[None, :]
-    row = t // 32 * 16 + t % 32 // 4 + v // 2 % 2 * 8
-    col = t % 4 * 2 + v % 2 + v // 4 * 8
-    return np.broadcast_to(row, (n // 2, WARPGROUP)), np.broadcast_to(col, (n // 2, WARPGROUP))
-
-
-@lru_cache(maxsize=8)
-def a_register_map(k: int, per_register: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row and k of (element, thread) of A from registers, 64 x k: the A fragment of mma.m16n8k16, per warp."""
-    e, t = np.arange(64 * k // WARPGROUP)[:, None], np.arange(WARPGROUP)[None, :]
-    p = per_register
-    row = t // 32 * 16 + t % 32 // 4 + e // p % 2 * 8
-    col = t % 4 * p + e % p + e // (2 * p) * (4 * p)
-    return np.broadcast_to(row, e.shape[:1] + (WARPGROUP,)), np.broadcast_to(col, e.shape[:1] + (WARPGROUP,))
-
-
-@state
-class Wgmma(UnitState):
-    """Operations and groups of each warpgroup, and which registers belong to them."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.rows: dict[str, int] = {}  # register -> row of the two tables below
-        for inst in machine.kernel.body:
-            if inst.opcode.startswith("wgmma.mma_async"):
-                for register in _registers(*inst.operands[:2]):
-                    self.rows.setdefault(register.name, len(self.rows))
-        self.busy = np.zeros((len(self.rows), machine.T), np.uint16)  # WGMMAs in flight that own the register
-        # since wgmma.fence: 0, or 1 + the instruction that wrote the register, or -1 before the first fence
-        self.touched = np.full((len(self.rows), machine.T), NEVER, np.int32)
-        self.reset()
-
-    def reset(self) -> None:
-        self.busy[:] = 0
-        self.touched[:] = NEVER
-        self.open: dict[int, list[Operation]] = {}
-        self.groups: dict[int, list[list[Operation]]] = {}
-        self.last: dict[int, Operation] = {}
-        self.in_flight: list[tuple[Operation, np.ndarray, np.ndarray]] = []
-
-    def split(self, sel: Selection) -> list[np.ndarray]:
-        """The warpgroups of a selection, each as its 128 thread numbers."""
-        threads = threads_of(sel)
-        if len(threads) % WARPGROUP or (self.machine.in_cta[threads[::WARPGROUP]] % WARPGROUP).any():
-            raise IllegalInstruction(
-                "a warpgroup instruction needs four whole warps, the first with a number that is a multiple of 4",
-                threads=threads[:1],
-            )
-        return list(threads.reshape(-1, WARPGROUP))
-
-    def check_access(self, rows: list[int], sel: Selection, results: list[int]) -> None:
-        """An ordinary instruction touches registers: none of them may be in flight."""
-        for row in rows:
-            busy = self.busy[row, sel] != 0
-            if busy.any():
-                verb = "written" if row in results else "read"
-                raise self._still_busy(row, int(threads_of(sel)[busy][0]), verb)
-
-    def _still_busy(self, row: int, thread: int, verb: str) -> InFlight:
-        name = next(n for n, r in self.rows.items() if r == row)
-        op = next(o for o, mine, threads in self.in_flight if row in mine and thread in threads)
-        is_result = name in {register.name for register in _registers(op.inst.operands[0])}
-        role, also = ("accumulators are", "") if is_result else ("A fragment is", ", as a part of its A fragment")
-        group = thread - thread % WARPGROUP
-        open_groups = len(self.groups.get(group, []))
-        if op in self.open.get(group, []):
-            hint = "warpgroup.commit_group, then wait_group: this WGMMA is in no group yet, so no wait includes it"
-        else:
-            hint = (f"warpgroup.wait_group(0) before the {role} used; {open_groups} committed groups of this "
-                    "warpgroup are still under way")  # fmt: skip
-        error = InFlight(
-            f"register {name} is {verb} while {op.what} is still under way and owns it{also}",
-            threads=np.array([thread]), hint=hint,
-        )  # fmt: skip
-        self.machine.scheduler.note(error, op.inst, op.thread, "the WGMMA was issued here")
-        return error
-
-    def check_fenced(self, held: np.ndarray, threads: np.ndarray) -> None:
-        """A WGMMA starts: its registers have not been written since the last wgmma.fence."""
-        touched = self.touched[held, threads[0] : threads[0] + WARPGROUP]
-        if not touched.any():
-            return
-        writer = int(touched[touched != 0][0])
-        first = threads[:1]
-        if writer == NEVER:
-            raise MissingFence(
-                "a WGMMA without any wgmma.fence before it: its registers may still be on their way", threads=first,
-                hint=FENCE,
-            )  # fmt: skip
-        column = np.flatnonzero((touched == writer).any(axis=0))[0]
-        error = MissingFence(
-            "registers of this WGMMA were written since the last wgmma.fence", threads=threads[column : column + 1],
-            hint=FENCE,
-        )  # fmt: skip
-        inst = self.machine.kernel.body[writer - 1]
-        self.machine.scheduler.note(error, inst, int(threads[column]), "they were written here")
-        raise error
-
-    def issue(self, operation: Operation, registers: np.ndarray, threads: np.ndarray) -> None:
-        """Start a WGMMA of one warpgroup; it follows the warpgroup's previous one."""
-        group = int(threads[0])
-        previous = self.last.get(group)
-        operation.after = previous if previous is not None and not previous.done else None
-        self.last[group] = operation
-        self.open.setdefault(group, []).append(operation)
-        self.busy[registers, threads[0] : threads[0] + WARPGROUP] += 1
-        self.in_flight.append((operation, registers, threads))
-        self.machine.pending.issue(operation)
-
-    def finished(self, operation: Operation) -> None:
-        """Registers are free again unless a later WGMMA of the chain holds them."""
-        at = next(i for i, entry in enumerate(self.in_flight) if entry[0] is operation)
-        _, registers, threads = self.in_flight.pop(at)
-        self.busy[registers, threads[0] : threads[0] + WARPGROUP] -= 1
-
-    def wait(self, group: int, keep: int) -> None:
-        groups = self.groups.get(group, [])
-        ready, self.groups[group] = groups[: max(0, len(groups) - keep)], groups[max(0, len(groups) - keep) :]
-        operations = [op for g in ready for op in g]
-        for operation in operations:
-            self.machine.pending.complete(operation)
-        if operations:
-            last = max(operation.time for operation in operations)
-            self.machine.unit(AsyncOrdering).waited(np.arange(group >> 5, (group >> 5) + 4), self.agent(group), last)
-
-    def agent(self, group: int) -> int:
-        """The column in the clocks of the WGMMAs of the warpgroup whose first thread this is."""
-        return self.machine.unit(AsyncOrdering).agent("wgmma", group, group)
 
 
 @opcode("wgmma.fence", unit="wgmma", forms=".sync.aligned", section="9.7.15.7.1", results=0, joins="warpgroup",
@@ -217,7 +42,7 @@ def decode_fence(inst: Instruction, machine: Machine) -> Step:
     following = machine.block_after(inst)
 
     def step(sel: Selection) -> int:
-        machine.unit(Wgmma).touched[:, sel] = 0
+        machine.unit(Wgmma).fence(sel)
         return following
 
     return step
@@ -230,8 +55,7 @@ def decode_commit(inst: Instruction, machine: Machine) -> Step:
     following = machine.block_after(inst)
 
     def step(sel: Selection) -> int:
-        for threads in machine.unit(Wgmma).split(sel):
-            group = int(threads[0])
+        for group in machine.unit(Wgmma).split(sel):
             machine.unit(Wgmma).groups.setdefault(group, []).append(machine.unit(Wgmma).open.pop(group, []))
         return following
 
@@ -248,8 +72,8 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
     keep = int(inst.operands[0].value)
 
     def step(sel: Selection) -> int:
-        for threads in machine.unit(Wgmma).split(sel):
-            machine.unit(Wgmma).wait(int(threads[0]), keep)
+        for group in machine.unit(Wgmma).split(sel):
+            machine.unit(Wgmma).wait(group, keep)
         return following
 
     return step
@@ -295,44 +119,142 @@ class Shape:
               "B from shared memory, both majors for 16-bit types, negation, scale-d, all swizzles")  # fmt: skip
 def decode_mma(inst: Instruction, machine: Machine) -> Step:
     """Issue one 64 x N x K product for each warpgroup."""
-    shape = Shape.of(inst)
-    d, a, b, scale_d, *flags = inst.operands
-    a_in_registers = isinstance(a, Vector)
-    negate_a, negate_b, transpose = _flags(inst, shape, flags, a_in_registers)
-    keep_d = machine.predicate(scale_d)
-    registers = _vector_rows(inst, machine, d)
-    a_registers = _vector_rows(inst, machine, a) if a_in_registers else np.zeros(0, np.intp)
-    held = np.array([machine.unit(Wgmma).rows[r.name] for r in _registers(d, a)], np.intp)
-    descriptors = [machine.source(x, np.uint64) for x in ((b,) if a_in_registers else (a, b))]
-    following = machine.block_after(inst)
+    return Product(inst, machine).step
 
-    def issue(threads: np.ndarray) -> None:
-        first = threads[:1]
-        machine.unit(Wgmma).check_fenced(held, threads)
-        agent = machine.unit(Wgmma).agent(int(first[0]))
-        time = machine.unit(AsyncOrdering).next_time(agent)
-        operands = [_shared_operand(machine, inst, int(row[first[0]]), shape, i + a_in_registers, transpose, first,
-                                    agent, time)
-                    for i, row in enumerate(descriptors)]  # fmt: skip
-        reads = tuple(operand.ranges for operand in operands)
-        keep, group = bool(keep_d(first)[0]), slice(int(first[0]), int(first[0]) + WARPGROUP)
+
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """Where the operands in shared memory lie, for one set of descriptors; addresses are shared ones."""
+
+    places: tuple[Place, ...]
+    located: dict[int, tuple[np.ndarray, tuple[Ranges, ...]]] = field(default_factory=dict)
+
+    @cached_property
+    def chunks(self) -> np.ndarray:
+        """The addresses of all their chunks."""
+        return np.concatenate([place.chunks for place in self.places])
+
+    def at(self, base: int, origin: int) -> tuple[np.ndarray, tuple[Ranges, ...]]:
+        """The numbers of all chunks, counted from `origin`, and the ranges; `base` is address 0 of a CTA."""
+        if base not in self.located:
+            ranges = tuple(Ranges(base + p.boundary, p.geometry.starts, p.geometry.ends) for p in self.places)
+            self.located[base] = self.chunks + (base - origin) >> 4, ranges
+        return self.located[base]
+
+
+class Product:
+    """One wgmma.mma_async of a kernel."""
+
+    def __init__(self, inst: Instruction, machine: Machine) -> None:
+        self.inst, self.machine, self.state = inst, machine, machine.unit(Wgmma)
+        self.shape = shape = Shape.of(inst)
+        d, a, b, scale_d, *flags = inst.operands
+        self.a_in_registers = isinstance(a, Vector)
+        *self.factors, self.transpose = _flags(inst, shape, flags, self.a_in_registers)
+        self.d = self._fragment(d)
+        self.a = self._fragment(a) if self.a_in_registers else None
+        self.keep = machine.predicate(scale_d)
+        self.descriptors = [machine.source(x, np.uint64) for x in ((b,) if self.a_in_registers else (a, b))]
+        self.names = "B" if self.a_in_registers else "AB"
+        self.sources: dict[tuple[int, ...], Sources] = {}  # by their descriptors' bits
+        self.what = f"the WGMMA m64n{shape.n}k{shape.k}"
+        self.following = machine.block_after(inst)
+
+    def _fragment(self, operand: Operand) -> Fragment:
+        if not isinstance(operand, Vector):
+            raise unsupported(self.inst, "a vector of registers is needed")
+        for register in operand.items:
+            self.machine.bank_row(register)
+        return self.state.fragments[registers_of(operand)]
+
+    def step(self, sel: Selection) -> int:
+        """Issue it for the warpgroups of a selection."""
+        groups = self.state.split(sel)
+        keeps = self._uniform(self.keep(sel), groups, "scale-d").tolist()
+        rows = [
+            self._uniform(row[sel], groups, f"the descriptor of operand {name}").tolist()
+            for name, row in zip(self.names, self.descriptors, strict=True)
+        ]
+        for group, keep, *bits in zip(groups, keeps, *rows, strict=True):
+            self._issue(group, keep, tuple(bits))
+        return self.following
+
+    def _uniform(self, values: np.ndarray, groups: list[int], what: str) -> np.ndarray:
+        """A value for each warpgroup; raises where its threads have different ones (section 9.7.15.5.1.2.2)."""
+        of_groups = values.reshape(-1, WARPGROUP)
+        different = of_groups != of_groups[:, :1]
+        if not different.any():
+            return of_groups[:, 0]
+        which, thread = (int(i) for i in np.argwhere(different)[0])
+        first, other = of_groups[which, 0], of_groups[which, thread]
+        shown = [str(bool(v)) if v.dtype == np.bool_ else f"{int(v):#x}" for v in (first, other)]
+        warp = self.machine.in_cta[groups[which]] // 32
+        raise IllegalInstruction(
+            f"{what} is not the same in all threads of the warpgroup: {shown[0]} in lane 0 of warp {warp}, {shown[1]} "
+            f"in lane {thread % 32} of warp {warp + thread // 32}",
+            threads=np.array([groups[which] + thread]),
+            hint="compute it from values that all four warps share, such as the warpgroup's number and not the warp's",
+        )
+
+    def _issue(self, group: int, keep: bool, bits: tuple[int, ...]) -> None:
+        machine, state = self.machine, self.state
+        for role, fragment in (("D", self.d), ("A", self.a)):
+            if fragment is not None:
+                state.check_fenced(fragment, group)
+                if fragment.contested:
+                    state.check_uses(fragment, role, shape_of(self.inst), group)
+        sources = self.sources.get(bits)
+        if sources is None:
+            sources = self.sources[bits] = self._located(bits, group)
+        base, shared, order = int(machine.shared.base[group]), machine.shared, machine.unit(AsyncOrdering)
+        state.operands.check(sources.places, base, group, self.inst)
+        chunks, reads = sources.at(base, shared.origin)
+        agent = state.agent(group)
+        time = order.next_time(agent)
+        order.note_reading(chunks, agent, time, self.inst.index)
 
         def run() -> None:
-            left = _a_from_registers(machine, a_registers, group, shape) if a_in_registers else operands[0].read()
-            product = multiply(left * negate_a, operands[-1].read() * negate_b)
-            _accumulate(machine, registers, group, shape, product, keep)
-            machine.unit(Wgmma).finished(operation)
+            product = multiply(self._left(sources, base, group), self._read(sources, base, group, -1))
+            state.accumulate(self.d, group, self.shape.d, product, keep, self.shape.saturate)
+            state.finished(operation)
 
-        operation = Operation(f"the WGMMA m64n{shape.n}k{shape.k}", inst, int(first[0]), run, reads=reads)
+        operation = Operation(self.what, self.inst, group, run, reads=reads)
         operation.time = time
-        machine.unit(Wgmma).issue(operation, held, threads)
+        state.issue(operation, self.d, self.a)
 
-    def step(sel: Selection) -> int:
-        for threads in machine.unit(Wgmma).split(sel):
-            issue(threads)
-        return following
+    def _located(self, bits: tuple[int, ...], group: int) -> Sources:
+        """Where these descriptors point to; raises where that is outside the CTA's shared memory."""
+        shape, places, nbytes = self.shape, [], self.machine.shared.nbytes
+        for name, value in zip(self.names, bits, strict=True):
+            which = "AB".index(name)
+            rows, kind = (64, shape.n)[which], (shape.a, shape.b)[which]
+            place = Place.of(name, value, rows, shape.k, NBYTES[kind], bool(self.transpose[which]))
+            if place.high > SHARED_BASE + nbytes or place.low < SHARED_BASE:
+                raise IllegalInstruction(
+                    f"operand {name} reaches from shared offset {place.low - SHARED_BASE} to "
+                    f"{place.high - SHARED_BASE}; the CTA has {nbytes} bytes", threads=np.array([group]),
+                    hint="the descriptor's strides and the shared-memory layout it was made from",
+                )  # fmt: skip
+            places.append(place)
+        return Sources(tuple(places))
 
-    return step
+    def _read(self, sources: Sources, base: int, group: int, which: int) -> np.ndarray:
+        """The elements of A (which = 0) or B (-1) in shared memory as float64."""
+        group_cta = int(self.machine.cta_of[group])
+        kind, version = (self.shape.a, self.shape.b)[which], self.machine.unit(AsyncOrdering).version_of(group_cta)
+        return self.state.operands.read(sources.places[which], base, kind, self.factors[which], version)
+
+    def _left(self, sources: Sources, base: int, group: int) -> np.ndarray:
+        """The elements of A, 64 x K, wherever they are."""
+        if self.a is None:
+            return self._read(sources, base, group, 0)
+        kind, nbytes = self.shape.a, NBYTES[self.shape.a]
+        for fragment in (self.a, *self.a.overlapping):  # it may have been D
+            self.state.flush(fragment, slice(group, group + WARPGROUP))
+        raw = self.machine.bank[self.a.bank, group : group + WARPGROUP]  # (registers, threads) of 32 bits
+        elements: np.ndarray = np.ascontiguousarray(raw.T).view(UINT[nbytes]).ravel()  # low parts first
+        matrix = to_float64(elements.take(a_from_registers(self.shape.k, 4 // nbytes), mode="clip"), kind)
+        return matrix if self.factors[0] == 1 else matrix * self.factors[0]
 
 
 def _flags(
@@ -351,105 +273,6 @@ def _flags(
     return negate[0], negate[1], (0 if a_in_registers else major[0], major[-1])
 
 
-def _registers(*operands: Operand) -> list[Register]:
-    """The registers of D, and of A where it is a vector and not a descriptor."""
-    return [r for o in operands if isinstance(o, Vector) for r in o.items if isinstance(r, Register)]
-
-
-def _vector_rows(inst: Instruction, machine: Machine, operand: Operand) -> np.ndarray:
-    """Rows of the 32-bit register bank that a register vector names."""
-    if not isinstance(operand, Vector):
-        raise unsupported(inst, "a vector of registers is needed")
-    return np.array([machine.bank_row(r) for r in operand.items], np.intp)
-
-
-@dataclass(frozen=True)
-class _Geometry:
-    """Where an operand lies, in bytes from the 1 KiB boundary below its start: where that is makes no difference."""
-
-    elements: np.ndarray  # (rows, k)
-    chunks: np.ndarray  # the 16-byte chunks it takes, sorted
-    starts: np.ndarray  # and the ranges that these make up
-    ends: np.ndarray
-
-
-@lru_cache(maxsize=256)
-def _geometry(rows: int, k: int, nbytes: int, mn_major: bool, descriptor: Descriptor) -> _Geometry:
-    offsets = operand_offsets(rows, k, nbytes, mn_major, descriptor.swizzle, descriptor.leading, descriptor.stride)
-    shift = descriptor.base_offset << 7
-    elements = swizzled(descriptor.start + offsets - shift, TMA_CODE[descriptor.swizzle]) + shift
-    chunks = np.unique(elements >> 4) << 4
-    return _Geometry(elements, chunks, *joined(chunks, 16))
-
-
-@dataclass(frozen=True)
-class _SharedOperand:
-    """The elements of A (64 x K) or B (N x K) in host memory: offsets from a multiple of 1 KiB."""
-
-    base: int
-    geometry: _Geometry
-    chunks: np.ndarray  # their numbers in the shared memory of all CTAs
-    format: str
-
-    @property
-    def ranges(self) -> Ranges:
-        return Ranges(self.base, self.geometry.starts, self.geometry.ends)
-
-    def read(self) -> np.ndarray:
-        nbytes = NBYTES[self.format]
-        raw = HOST[nbytes][index(self.geometry.elements + self.base, nbytes)]
-        return to_float64(raw, self.format)
-
-
-def _shared_operand(
-    machine: Machine, inst: Instruction, bits: int, shape: Shape, which: int, transpose: tuple[int, int],
-    first: np.ndarray, agent: int, time: int,
-) -> _SharedOperand:  # fmt: skip
-    """Where the operand lies; checks that it is there and visible to the async proxy."""
-    descriptor = Descriptor.decode(bits)
-    boundary = descriptor.start & ~0x3FF
-    kind, rows, name = (shape.a, shape.b)[which], (64, shape.n)[which], "AB"[which]
-    geometry = _geometry(
-        rows, shape.k, NBYTES[kind], bool(transpose[which]), replace(descriptor, start=descriptor.start & 0x3FF)
-    )
-    low, high = boundary + int(geometry.starts[0]), boundary + int(geometry.ends[-1])
-    if high > SHARED_BASE + machine.shared.nbytes or low < SHARED_BASE:
-        raise IllegalInstruction(
-            f"operand {name} reaches from shared offset {low - SHARED_BASE} to {high - SHARED_BASE}; the CTA has "
-            f"{machine.shared.nbytes} bytes",
-            threads=first, hint="the descriptor's strides and the shared-memory layout it was made from",
-        )  # fmt: skip
-    base = boundary + int(machine.shared.base[first[0]])
-    at = (geometry.chunks + base - machine.shared.origin) >> 4
-    verb = f"operand {name} of the WGMMA reads"
-    machine.unit(AsyncOrdering).reading(at, int(first[0]), WARPGROUP, inst.index, verb, agent, time)
-    machine.unit(Swizzles).check(at, TMA_CODE[descriptor.swizzle], inst, int(first[0]), name)
-    return _SharedOperand(base, geometry, at, kind)
-
-
-def _a_from_registers(machine: Machine, rows: np.ndarray, threads: slice, shape: Shape) -> np.ndarray:
-    nbytes = NBYTES[shape.a]
-    raw = machine.bank[rows, threads]  # (registers, threads) of 32 bits
-    elements: np.ndarray = np.ascontiguousarray(raw.T).view(UINT[nbytes]).T  # (elements, threads), low part first
-    matrix = np.zeros((64, shape.k))
-    matrix[a_register_map(shape.k, 4 // nbytes)] = to_float64(elements, shape.a)
-    return matrix
-
-
 def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """A (M x K) times B (N x K) transposed, exactly up to float64 rounding."""
     return a @ b.T
-
-
-def _accumulate(
-    machine: Machine, rows: np.ndarray, threads: slice, shape: Shape, product: np.ndarray, keep: bool
-) -> None:
-    """D = product + D, rounded once to D's type; the hardware leaves order and rounding open (section 9.7.15.5)."""
-    values: type = {"f32": np.float32, "f16": np.float16, "s32": np.int32}[shape.d]
-    packed = shape.d == "f16"  # two values to a register, the even one in its low half
-    old: np.ndarray = np.zeros(1, values)
-    if keep:
-        raw = machine.bank[rows, threads]  # (registers, threads)
-        old = np.ascontiguousarray(raw.T).view(values).T if packed else raw.view(values)
-    bits = add_rounded(product[accumulator_map(shape.n)], old, shape.d, shape.saturate)
-    machine.bank[rows, threads] = np.ascontiguousarray(bits.T).view(np.uint32).T if packed else bits
