@@ -1,8 +1,9 @@
 """Tensor maps that a kernel changes: the copy engine sees them through a proxy of its own (PTX ISA section 9.7.13.4.3).
 
 Between a change and a copy that uses the map are a release fence of the tensormap proxy behind the change, something
-that orders it before the user (the generic view of the clocks), and an acquire fence of the map by the user.  And as
-long as a copy uses a map, nobody may change it.
+that orders it before the user (the generic view of the clocks), and an acquire fence of the map by the user.  As
+long as a store uses a map, nobody may change it; loads are not followed here, because NVIDIA's kernels wait for their
+use of a map with a bulk group.
 """
 
 from __future__ import annotations

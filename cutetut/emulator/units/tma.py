@@ -240,15 +240,14 @@ def _decode_load(inst: Instruction, machine: Machine) -> Step:
         for thread in threads_of(sel).tolist():
             which, coordinates = tensor.at(thread)
             ctas = None if mask is None else int(mask[thread])
-            host = tensor.map_of(thread)
-            _issue_load(machine, inst, thread, which, coordinates, shared(thread), barrier(thread), ctas, host)
+            _issue_load(machine, inst, thread, which, coordinates, shared(thread), barrier(thread), ctas)
 
     return step
 
 
 def _issue_load(
     machine: Machine, inst: Instruction, thread: int, tensor: TensorMap, coordinates: list[int],
-    shared: int, barrier: int, mask: int | None, map_at: int,
+    shared: int, barrier: int, mask: int | None,
 ) -> None:  # fmt: skip
     """Start a load; with a mask it goes to the same offset of several CTAs of the cluster."""
     one = np.array([thread])
@@ -266,7 +265,6 @@ def _issue_load(
         machine.unit(AsyncOrdering).claim(host, tensor.shared_bytes, thread, inst.index, chunks)
         machine.unit(Swizzles).load(host, tensor.shared_bytes, tensor.swizzle + 1, inst.index)
         bar = machine.unit(Mbarriers).signalled(machine.shared.host_of(signal, thread), thread)
-        machine.unit(TensorMaps).used(map_at, bar.clock, bar.began + bar.phase + 1, inst.index)
         what = f"the TMA load of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
         run = _load_runner(machine, inst, tensor, box, host, bar, chunks)
         machine.pending.issue(
