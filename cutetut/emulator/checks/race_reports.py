@@ -227,7 +227,10 @@ class Reports:
         return self.noting(error, stamp, inst, "the copy was issued here")
 
     def several_writers(self, host: np.ndarray, threads: np.ndarray, access: Access) -> None:
-        """Threads of one instruction store to one place: only a mistake if the values differ."""
+        """Threads of several warps store to one place at once: only a mistake if the values differ.
+
+        Of the lanes of one warp some value stays, which kernels may rely on (PTX ISA section 8.2 leaves open which).
+        """
         differ = _differing(host, threads, access)
         if differ is None:
             return
@@ -389,6 +392,8 @@ def _differing(host: np.ndarray, threads: np.ndarray, access: Access) -> tuple[i
     values = access.values(threads)
     order = np.argsort(host, kind="stable")
     same = host[order][1:] == host[order][:-1]
+    warps = threads[order] >> 5
+    same &= warps[1:] != warps[:-1]
     differ = np.zeros(len(same), np.bool_)
     for value in values:
         differ |= value[order][1:] != value[order][:-1]

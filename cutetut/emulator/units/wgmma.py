@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checks.async_ordering import AsyncOrdering
+from ..checks.ordering import Ordering
 from ..errors import IllegalInstruction
 from ..machine.memory import SHARED_BASE
 from ..machine.opcodes import Selection, Step, opcode, unsupported
@@ -43,6 +44,7 @@ def decode_fence(inst: Instruction, machine: Machine) -> Step:
 
     def step(sel: Selection) -> int:
         machine.unit(Wgmma).fence(sel)
+        machine.unit(Ordering).sync_lanes(sel)  # all lanes are here, and have done what comes before
         return following
 
     return step
@@ -74,6 +76,7 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
     def step(sel: Selection) -> int:
         for group in machine.unit(Wgmma).split(sel):
             machine.unit(Wgmma).wait(group, keep)
+        machine.unit(Ordering).sync_lanes(sel)
         return following
 
     return step
