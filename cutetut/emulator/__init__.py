@@ -4,5 +4,5 @@ It knows nothing of CuTe DSL, torch or CUDA's own libraries: `host/` connects it
 which they build on each other: `ptx/` (text to instructions), `numbers/` (formats and rounding), `machine/` (threads,
 registers, memory, who runs next), `checks/` (what a kernel must not do), `units/` (a file per unit of the hardware),
 `compiled/` (their arithmetic as machine code), `measure/` (counting and timing what runs), `launch.py` (one launch from
-its beginning to its end) and `host/` (what CuTe DSL, torch and CUDA ask for, answered).
+its beginning to its end) and `host/` (their calls to a GPU, answered).
 """

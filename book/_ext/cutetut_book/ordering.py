@@ -29,10 +29,10 @@ def sentences(record: Mapping[str, Any]) -> list[str]:
     alarms = ", ".join(correct["alarms"])
     text = f"{told} of {len(mistakes)} mistakes are told."
     if missed:
-        with_warning = f", {warned} of which end with a warning" if warned else ""
-        text += f" The emulator does not call the other {len(missed)} an error{with_warning}; they come first."
-    of_correct = f"In the {correct['kernels']} kernels as they should be, and {correct['variants']} other correct ones, "
-    of_correct += f"it reports {alarms}, wrongly." if alarms else "it finds nothing."
+        with_warning = f", though it warns of {warned}" if warned else ""
+        text += f" The other {len(missed)} end without an error of the emulator{with_warning}; they come first."
+    of_correct = f"In the {correct['kernels']} kernels as they should be, and {correct['variants']} other correct ones"
+    of_correct += f", it reports {alarms}, wrongly." if alarms else ", it finds nothing."
     how = f"Completions {facts['policy']}, schedule {facts['schedule']}, CuTe DSL {facts['cutlass_dsl']}"
     return [f"{text} {of_correct}", f"{how}, {facts['date']}."]
 
@@ -49,7 +49,7 @@ def by_class(mistakes: Mistakes) -> dict[str, list[Mapping[str, Any]]]:
 def said(row: Mapping[str, Any]) -> Cell:
     """What a cell says of a mistake."""
     if not row["error"]:
-        return "a warning" if row["warned"] else "nothing"
+        return "a\N{NO-BREAK SPACE}warning" if row["warned"] else "nothing"
     name = nodes.inline("", "", nodes.literal("", row["error"]))
     if not row["all_lines"]:
         name += nodes.Text(", without all the lines that take part")

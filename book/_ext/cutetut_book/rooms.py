@@ -19,6 +19,7 @@ from .vendor import ROOT
 EMULATOR = ROOT / "cutetut" / "emulator"
 NAMED = re.compile(r"`(\w+(?:/|\.py))` \(([^()]+)\)")  # `room/` (what it has)
 WIDTH, HEIGHT, GAP = 420, 32, 8  # of the picture, of a box, and between boxes
+FITS = 42  # letters in a box
 AROUND = "CuTe DSL, torch, CUDA"
 
 
@@ -33,7 +34,7 @@ def docstring(folder: Path) -> str:
 def stack(emulator: Path = EMULATOR) -> dict[str, str]:
     """Each room and what it has in a few words, the ones that others build on first.
 
-    Raises BadData for a folder that the emulator's docstring leaves out, and for a name in it that is none.
+    Raises BadData for a folder that the emulator's docstring leaves out, a name in it that is none, too many words.
     """
     found = dict(NAMED.findall(" ".join(docstring(emulator).split())))
     folders = {f"{file.parent.name}/" for file in emulator.glob("*/__init__.py")}
@@ -41,6 +42,8 @@ def stack(emulator: Path = EMULATOR) -> dict[str, str]:
         raise BadData(f"the emulator's docstring does not say what is in {', '.join(sorted(missing))}")
     if strange := [name for name in found if not (emulator / name).exists()]:
         raise BadData(f"the emulator's docstring names {', '.join(strange)}, which does not exist")
+    if long := [name for name, text in found.items() if len(text) > FITS]:
+        raise BadData(f"the emulator's docstring says more of {', '.join(long)} than fits the picture")
     return found
 
 
@@ -81,7 +84,8 @@ class Rooms(SphinxDirective):
         for folder in ["", *said]:
             self.env.note_dependency(str(EMULATOR / folder / "__init__.py"))
         body = [[nodes.literal("", name), _with_code(text)] for name, text in said.items()]
-        return [nodes.raw("", picture(found), format="html"), table(["folder", "what is in it"], body, ["rooms", "stacks"])]
+        folders = table(["folder", "what is in it"], body, ["rooms", "stacks"])
+        return [nodes.raw("", picture(found), format="html"), folders]
 
 
 def _with_code(text: str) -> nodes.inline:

@@ -81,8 +81,8 @@ _MEMORY = {
 
 _PROXIES = {
     "stores_before_tma_load": "no proxy fence between ordinary stores and a TMA load of the same global memory",
-    "stores_before_tma_load_fence_of_the_gpu": "a fence of the GPU in place of that proxy fence",
-    "stores_before_tma_load_wrong_space": "a proxy fence for shared memory in place of the one for global memory",
+    "stores_before_tma_load_fence_of_the_gpu": "a fence of the GPU in place of the proxy fence before a TMA load",
+    "stores_before_tma_load_wrong_space": "a proxy fence for shared memory before a TMA load of global memory",
     "no_barrier_before_tma_load": "a TMA load of what another warp writes, without a barrier",
     "tma_store_not_waited_for": "global memory is read while a TMA store may still write it",
     "tma_store_waited_for_reading": "a wait for a TMA store to have read its source, then a load of its result",
@@ -117,7 +117,7 @@ _OTHERS = {
     "second_kernel_waits_too_late": "programmatic launch: the second kernel reads before griddepcontrol.wait",
     "waits_for_wgmma_only": "a wait for WGMMA in place of the barrier for what other warps have stored",
     "epilogue_over_a_stage": "an epilogue over a stage that another warpgroup's WGMMA may still read",
-    "epilogue_over_a_stage_after_half_a_barrier": "the same behind a barrier of one of the two warpgroups",
+    "epilogue_over_a_stage_after_half_a_barrier": "an epilogue over such a stage behind a barrier of its own warpgroup",
 }
 
 WORDS: dict[str, str] = _SHARED | _LANES | _MEMORY | _PROXIES | _MBARRIERS | _OTHERS
