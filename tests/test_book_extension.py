@@ -373,7 +373,8 @@ def test_a_record_of_other_peoples_kernels_that_cannot_be_shown_is_an_error(
 
 def mistake(what: str, error: str, **more: Any) -> dict[str, Any]:
     """A row of the record of unordered accesses."""
-    row = {"name": what, "about": "Lanes", "what": what, "error": error, "all_lines": True, "warned": False}
+    row = {"name": what, "about": "Lanes", "what": what, "error": error, "all_lines": True, "warned": False,
+           "schedule": ""}  # fmt: skip
     return {**row, **more}
 
 
@@ -382,7 +383,7 @@ def test_unordered_accesses_become_what_is_missed_and_a_table_for_each_class(
 ) -> None:
     facts = {"policy": "late", "schedule": "order", "cutlass_dsl": "4.8", "date": "2026-11-22"}
     found = [
-        mistake("no barrier", "MissingBarrier"), mistake("no fence", "MissingFence", all_lines=False, about="TMA"),
+        mistake("no barrier", "MissingBarrier", schedule="random:7"), mistake("no fence", "MissingFence", all_lines=False, about="TMA"),
         mistake("no flag", ""), mistake("no wait", "", warned=True),
     ]  # fmt: skip
     correct = {"kernels": 7, "variants": 3, "alarms": []}
@@ -398,7 +399,7 @@ def test_unordered_accesses_become_what_is_missed_and_a_table_for_each_class(
     header = ["the mistake", "the error"]
     assert cells_of(page) == [
         ["not told", "what is said"], ["no flag", "nothing"], ["no wait", "a warning"],
-        header, ["no barrier", "MissingBarrier"],
+        header, ["no barrier", "MissingBarrier, with CUTETUT_SCHEDULE=random:7"],
         header, ["no fence", "MissingFence, without all the lines that take part"],
     ]  # fmt: skip
 

@@ -81,6 +81,7 @@ def launch(
         with np.errstate(all="ignore"), own_failures("it ran the kernel", scheduler.locate):
             for first in range(0, len(machine.order), machine.residents):
                 scheduler.run_wave(first)
+        machine.written = machine.unit(Ordering).written()
     finally:  # Ctrl-C comes this way, too
         progress.close()
         machine.release()

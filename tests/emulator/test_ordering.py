@@ -6,12 +6,14 @@ The kernels are in tests/emulator/bugs/order_*.py, the changed lines in ordering
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from cutetut.emulator.errors import EmulatorWarning
+from cutetut.explore import first_failure
 from tests.emulator.ordering import record
 from tests.emulator.ordering.cases import HARMLESS, KERNELS, MISTAKES
 from tests.emulator.ordering.model import Launch, missing
@@ -23,8 +25,22 @@ FEW = ["late", "early", "random:1"]
 ORDERS = [*((policy, "order") for policy in POLICIES), ("late", "random:1"), ("random:1", "random:2")]
 
 
+# in the usual order all CTAs arrive before the first one looks, and then the look does order them
+BY_SCHEDULE = {"grid_without_wait"}
+
+
 @pytest.mark.emulator
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("name", sorted(BY_SCHEDULE))
+def test_some_need_another_order_of_warps(name: str, tmp_path: Path) -> None:
+    mistake = MISTAKES[name]
+    loaded = KERNELS[mistake.kernel].load(tmp_path, mistake.changes)
+    found = first_failure(Launch(KERNELS[mistake.kernel], loaded), schedules=[f"random:{seed}" for seed in range(20)])
+    assert found is not None and isinstance(found.error, mistake.errors)
+    assert not missing(loaded, mistake, found.error)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", [name for name in MISTAKES if name not in BY_SCHEDULE])
 def test_unordered_accesses_are_told(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However early or late operations complete, the report is of the right type and names every line."""
     mistake = MISTAKES[name]
@@ -33,7 +49,8 @@ def test_unordered_accesses_are_told(name: str, tmp_path: Path, monkeypatch: pyt
     launch = Launch(kernel, loaded)
     for policy in FEW:
         monkeypatch.setenv("CUTETUT_ASYNC", policy)
-        with pytest.raises(mistake.errors) as caught:
+        with warnings.catch_warnings(), pytest.raises(mistake.errors) as caught:
+            warnings.simplefilter("error", EmulatorWarning)
             launch()
         assert not missing(loaded, mistake, caught.value), f"{policy}:\n{caught.value}"
 

@@ -12,6 +12,7 @@ import numpy as np
 from ..machine.access import Access
 from ..machine.machine import Machine
 from ..machine.opcodes import UnitState, state
+from ..machine.threads import WARP
 from . import stamps
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC
 from .ordering import Ordering
@@ -34,6 +35,8 @@ class AsyncOrdering(UnitState):
     def reset(self) -> None:
         self.agents.clear()
         self.order.reports.kinds.clear()
+        if self.order.grid is not None:
+            self.order.reports.kinds[self.order.grid] = "grid"
 
     def agent(self, kind: str, number: int, thread: int) -> int:
         """The column of the operations of one kind that are waited for together; `number` tells them apart.
@@ -225,7 +228,22 @@ class AsyncOrdering(UnitState):
         both meet, or they meet and the reader fences.  Raises Uninitialized, InFlight, MissingFence, MissingBarrier.
         """
         self.check_reading(chunks, thread, together, inst, verb)
+        if together == WARP:
+            self._check_lanes(chunks, thread, inst, verb)
         self.note_reading(chunks, agent, time, inst)
+
+    def _check_lanes(self, chunks: np.ndarray, thread: int, inst: int, verb: str) -> None:
+        """What other lanes of the issuing warp wrote must be ordered before: lanes may run one after the other."""
+        order, shadow, warp = self.order, self.order.shadow, thread >> 5
+        found = np.maximum(shadow.wrote[shadow.chunk_granules(chunks)], stamps.NOTHING)
+        late = (stamps.agent_of(found) == warp) & (stamps.thread_of(found) != thread)
+        late &= stamps.time_of(found) > order.clocks.seen[GENERIC, warp, warp]
+        if late.any():
+            row, column = (int(i) for i in np.argwhere(late)[0])
+            host = shadow.start + int(chunks[row]) * CHUNK + (column << shadow.shift)
+            stamp = Stamp.of(int(found[row, column]))
+            error = order.reports.not_met(stamp, thread, order.reports.place(shadow, host), verb, inst)
+            order.reports.tell(error, inst)
 
     def note_reading(self, chunks: np.ndarray, agent: int, time: int, inst: int) -> None:
         """The async proxy starts to read chunks that have been checked."""
@@ -298,7 +316,7 @@ class AsyncOrdering(UnitState):
         where = np.unique(shadow.where(hosts, nbytes))
         found = shadow.wrote[where]
         warp = thread >> 5
-        known_from_before = (stamps.time_of(found) < self.order.clocks.base) & (found > 0)
+        known_from_before = self._of_past(found)
         late = self._late_for_proxy(found, slice(warp, warp + 1), ASYNC_GLOBAL)
         bad = known_from_before if late is None else late | known_from_before
         if not bad.any():
@@ -321,7 +339,7 @@ class AsyncOrdering(UnitState):
         order = self.order
         where = np.unique(shadow.where(hosts, nbytes))
         found = shadow.wrote[where]
-        late = self._late_for(found, thread) | ((stamps.time_of(found) < order.clocks.base) & (found > 0))
+        late = self._late_for(found, thread) | self._of_past(found)
         if reduces:
             late &= order.strength[stamps.instruction_of(np.maximum(found, 0))] == 0
         if late.any():
@@ -331,6 +349,11 @@ class AsyncOrdering(UnitState):
             order.reports.tell(error, inst)
         shadow.wrote[where] = stamps.of_agent(agent, time, inst)
         self._note_write(shadow, agent, time)
+
+    def _of_past(self, found: np.ndarray) -> np.ndarray:
+        """Which stamps are of CTAs of earlier waves."""
+        past = (stamps.time_of(found) < self.order.clocks.base) & (found > 0)
+        return past if self.order.grid is None else past & (stamps.agent_of(found) != self.order.grid)
 
     def _written_region(self, hosts: np.ndarray) -> Shadow | None:
         """The shadow of the allocation that addresses lie in, if the launch may write it."""

@@ -6,9 +6,9 @@ one.  Every agent counts a time of its own; `seen[view, warp, agent]` says up to
 happened before what a warp does now.  Knowledge moves only through *releases* and *acquires*: barriers, phases of
 mbarriers, strong accesses (locations.py).
 
-There are four views.  GENERIC is what ordinary accesses may rely on.  The two ASYNC views say what of it is visible
+There are five views.  GENERIC is what ordinary accesses may rely on.  The two ASYNC views say what of it is visible
 to the async proxy, in shared and in global memory: only proxy fences bring them forward (sections 8.3 and 9.7.13.4).
-INITS says the same of initialised mbarriers, which have a fence of their own.
+INITS says the same of initialised mbarriers, and TENSORMAP of changed tensor maps: both have fences of their own.
 
 Lanes: what a warp has done up to `seen[GENERIC, warp, warp]` is ordered among its lanes (bar.warp.sync and barriers
 do that); later accesses are ordered for the lane that made them only.
@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-GENERIC, ASYNC_SHARED, ASYNC_GLOBAL, INITS = range(4)
-VIEWS = 4
+GENERIC, ASYNC_SHARED, ASYNC_GLOBAL, INITS, TENSORMAP = range(5)
+VIEWS = 5
 SPARE = 64  # columns for agents beside the warps before the tables grow
 ALL_LANES = np.uint32(0xFFFFFFFF)
 

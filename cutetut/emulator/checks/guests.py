@@ -79,7 +79,8 @@ class Guests:
         m = self.machine
         when, guest, inst = self.remote[cta]
         warps = np.arange(cta * m.warps_per_cta, (cta + 1) * m.warps_per_cta)
-        if not self.clocks.knows(warps, guest >> 5, when).any():
+        known = (self.clocks.known_to_lanes(w, 0, guest >> 5, guest & 31, when) for w in warps.tolist())
+        if not any(known):
             error = MissingBarrier(
                 "the CTA exits, and nothing orders that after another CTA's use of its shared memory",
                 threads=one, hint=STAY,

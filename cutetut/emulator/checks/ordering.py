@@ -7,6 +7,8 @@ each other.  What is found is described in race_reports.py.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ..machine.access import CLUSTER, CTA, GPU, Access, Kind
@@ -22,6 +24,18 @@ from .race_reports import Reports
 from .shadow import CHUNK, LatestFirst, Shadow, WarpRows
 
 _WIDEST = 16  # bytes of a granule, at most
+
+
+@dataclass(frozen=True)
+class Written:
+    """What of global memory a launch has written: first address, bytes of a granule, the last instruction of each.
+
+    -1 where none has written; `places` describes the instructions.
+    """
+
+    kernel: str
+    regions: tuple[tuple[int, int, np.ndarray], ...]
+    places: dict[int, str]
 
 
 @state
@@ -42,6 +56,7 @@ class Ordering(UnitState):
         self.regions: dict[int, Shadow] = {}  # of allocations that the launch may write, by their start
         self.cluster_of_agent = self.cluster_of_warp.astype(np.int64)
         self.waves = 0
+        self.grid: int | None = None  # the agent that stands for the kernel before a dependent launch
         self.holes: np.ndarray | None = None  # bytes of shared memory that are as if nothing had written them
         self.lenient = False  # an ordinary access may find unwritten bytes (holes.py), and then
         self.touched = np.empty(0, np.int64)  # this is the host address of each thread's access
@@ -59,6 +74,52 @@ class Ordering(UnitState):
             self.holes[:] = False
         if self.shared_shadow is not None:
             self.shared_shadow.clear()
+        self._follow_previous_launch()
+
+    def _follow_previous_launch(self) -> None:
+        """What a kernel that may still run has written (section 9.7.13.14): the agent of griddepcontrol.wait."""
+        launch = self.machine.launch
+        if not launch.programmatic or not isinstance(launch.previous, Written):
+            return
+        self.grid = self.new_agent(0)
+        self.reports.previous = launch.previous.kernel, launch.previous.places
+        if self.waves > 1:
+            return
+        for start, granule, written in launch.previous.regions:
+            inst = np.repeat(written, granule)
+            end = start + len(inst)
+            found = self.machine.memory.find(start)
+            if found is None:
+                continue
+            self.machine.memory.watch(start)
+            shadow = self.region(found)
+            first, last = max(start, shadow.start), min(end, shadow.start + shadow.nbytes)
+            hosts = np.flatnonzero(inst[first - start : last - start] >= 0) + first
+            who, when = np.full(len(hosts), self.grid), np.ones(len(hosts), np.int64)
+            found_stamps = stamps.of_agents(who, when, inst[hosts - start].astype(np.int64))
+            shadow.wrote[(hosts - shadow.start) >> shadow.shift] = found_stamps
+            shadow.last_write = shadow.latest(shadow.last_write, self.grid, 1, len(self.clocks.now))
+
+    def wait_for_previous(self, sel: Selection) -> None:
+        """griddepcontrol.wait: the kernel before has ended, and its results are there."""
+        if self.grid is not None:
+            self.clocks.learn(warps_of(sel), self.grid, 1)
+
+    def written(self) -> Written:
+        """What this launch has written, for a launch that may begin before it ends."""
+        regions, scheduler = [], self.machine.scheduler
+        places: dict[int, str] = {}
+        for shadow in self.regions.values():
+            own = shadow.wrote > 0
+            if self.grid is not None:
+                own &= stamps.agent_of(shadow.wrote) != self.grid
+            if not own.any():
+                continue
+            inst = np.where(own, stamps.instruction_of(shadow.wrote), -1)
+            for index in np.unique(inst[own]).tolist():
+                places[index] = scheduler.place(self.machine.kernel.body[index], None).describe()
+            regions.append((shadow.start, shadow.granule, inst.astype(np.int32)))
+        return Written(scheduler.kernel_name, tuple(regions), places)
 
     # -- decoding -----------------------------------------------------------------------------
 
@@ -258,7 +319,8 @@ class Ordering(UnitState):
         agents, times = stamps.agent_of(rows), stamps.time_of(rows)
         late = self.clocks.seen[GENERIC, warps, agents] < times
         if globally and self.waves > 1:
-            late |= (times < self.clocks.base) & (times > 0)
+            past = (times < self.clocks.base) & (times > 0)
+            late |= past if self.grid is None else past & (agents != self.grid)
         if late.any():
             self._excuse(late, rows, threads)
         return late.reshape(found.shape)

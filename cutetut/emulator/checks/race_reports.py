@@ -33,7 +33,8 @@ class Reports:
         self.machine, self.clocks = machine, clocks
         self.kinds: dict[int, str] = {}  # agent beside the warps -> "mbarrier", "wgmma", "bulk", "cp.async", "grid"
         self.owners: dict[int, int] = {}  # and the first thread that it works for
-        self.previous = ""  # what the kernel before was, for a dependent launch
+        # for a dependent launch: what the kernel before was, and where its instructions stand
+        self.previous: tuple[str, dict[int, str]] = "", {}
 
     # -- bytes that cannot be used ------------------------------------------------------------
 
@@ -108,6 +109,9 @@ class Reports:
             threads=threads,
             hint="the addresses of the barriers and of the buffers; mbarrier.inval before the memory is used otherwise",
         )
+        for unit in self.machine.units.values():
+            if (lives := unit.lives_at(host)) is not None:
+                self.machine.scheduler.note(error, *lives)
         error.notes += self._history(threads)
         return error
 
@@ -174,7 +178,7 @@ class Reports:
             threads=threads,
             hint=READERS,
         )
-        return self._noting(error, stamp, inst, "it is read here")
+        return self.noting(error, stamp, inst, "it is read here")
 
     def copied_over(self, stamp: Stamp, thread: int, place: str, inst: int, verb: str) -> EmulatorError:
         """A copy writes where a warp has stored, and nothing orders the two."""
@@ -183,7 +187,7 @@ class Reports:
             threads=np.array([thread]),
             hint=BOTH_PASS,
         )
-        return self._noting(error, stamp, inst, "it was written here")
+        return self.noting(error, stamp, inst, "it was written here")
 
     def _unordered(self, access: Access, place: str, stamp: Stamp, threads: np.ndarray, done: str) -> EmulatorError:
         own = stamp.agent == int(threads[0]) >> 5 and stamp.time >= self.clocks.base
@@ -193,15 +197,17 @@ class Reports:
         hint = lost_update_hint(body[stamp.inst], body[access.inst]) or hint
         what = f"{access.kind.value} {place}, which {who} {done}, and nothing orders the two"
         error = MissingBarrier(what, threads=threads, hint=hint)
-        return self._noting(error, stamp, access.inst, "the other access was here")
+        return self.noting(error, stamp, access.inst, "the other access was here")
 
     def _not_waited(
         self, verb: str, place: str, stamp: Stamp, kind: str, threads: np.ndarray, inst: int
     ) -> EmulatorError:
         """What an asynchronous operation has written is used, and nobody has waited for it."""
         if kind == "grid":
-            error = MissingBarrier(f"{verb} {place}, which {self.previous} has written: it may still be running",
+            kernel, places = self.previous
+            error = MissingBarrier(f"{verb} {place}, which {kernel} has written: it may still be running",
                                    threads=threads, hint=PREVIOUS)  # fmt: skip
+            error.notes.append(f"  it was written here:\n{places[stamp.inst]}")
             return error
         if kind == "cp.async":
             waited = self.clocks.seen[GENERIC, self.owners[stamp.agent] >> 5, stamp.agent] >= stamp.time
@@ -218,7 +224,7 @@ class Reports:
             )
             hint = "the wait for the mbarrier that the copy signals, in every warp that uses what it brings"
         error = MissingBarrier(what, threads=threads, hint=hint)
-        return self._noting(error, stamp, inst, "the copy was issued here")
+        return self.noting(error, stamp, inst, "the copy was issued here")
 
     def several_writers(self, host: np.ndarray, threads: np.ndarray, access: Access) -> None:
         """Threads of one instruction store to one place: only a mistake if the values differ."""
@@ -268,7 +274,17 @@ class Reports:
             error.hint = "a barrier between the writers' fence.proxy.async and the thread that issues the operation"
         elif globally:
             error.hint = "fence.proxy.async (.global) in the writing threads, a barrier or flag, then the copy"
-        return self._noting(error, stamp, inst, "it was stored here")
+        return self.noting(error, stamp, inst, "it was stored here")
+
+    def not_met(self, stamp: Stamp, thread: int, place: str, verb: str, inst: int) -> EmulatorError:
+        """One lane starts an operation on what other lanes of its warp have written."""
+        error = MissingBarrier(
+            f"{verb} {place} through the async proxy; lane {stamp.lane} of the same warp wrote it, and the two lanes "
+            "have not met since",
+            threads=np.array([thread]),
+            hint="cute.arch.sync_warp() between the other lanes' fence.proxy.async and the operation",
+        )
+        return self.noting(error, stamp, inst, "it was stored here")
 
     def async_not_waited(self, stamp: Stamp, thread: int, place: str, verb: str, inst: int) -> EmulatorError:
         kind = self.kinds.get(stamp.agent, "warp")
@@ -276,7 +292,7 @@ class Reports:
 
     # -- words --------------------------------------------------------------------------------
 
-    def _noting(self, error: EmulatorError, stamp: Stamp, inst: int, what: str) -> EmulatorError:
+    def noting(self, error: EmulatorError, stamp: Stamp, inst: int, what: str) -> EmulatorError:
         """The error with the place of the other access; or the mistake that led to it, if a unit knows one."""
         m, thread = self.machine, self._thread(stamp)
         m.scheduler.note(error, m.kernel.body[stamp.inst], thread, what)

@@ -43,7 +43,7 @@ def of_agent(agent: int, time: int, inst: int) -> int:
     return agent << _AGENT_AT | time | inst << _INSTRUCTION_AT
 
 
-def of_agents(agents: np.ndarray, times: np.ndarray, inst: int) -> np.ndarray:
+def of_agents(agents: np.ndarray, times: np.ndarray, inst: int | np.ndarray) -> np.ndarray:
     """The same for many."""
     return agents << _AGENT_AT | times | inst << _INSTRUCTION_AT
 

@@ -76,6 +76,10 @@ class UnitState:
         """Lines for an error of a thread: what it has done here that may explain it."""
         return []
 
+    def lives_at(self, host: int) -> tuple[Instruction, int, str] | None:
+        """What of this unit lies at a host address: the instruction and thread that made it, and what they did."""
+        return None
+
     def blames(self, here: int, other: int) -> EmulatorError | None:
         """For a race between two warps, the one that runs named first: the mistake here that led to it."""
         return None

@@ -169,8 +169,10 @@ def decode_getctarank(inst: Instruction, machine: Machine) -> Step:
 
 @opcode("griddepcontrol", unit="cluster", forms=".wait .launch_dependents", section="9.7.13.14", results=0)
 def decode_griddepcontrol(inst: Instruction, machine: Machine) -> Step:
-    """Grids run one after the other here, so a dependency is always met."""
-    return lambda sel: None
+    """Grids run one after the other here; a dependent launch must wait for the one before all the same."""
+    if inst.parts[1] != "wait":
+        return lambda sel: None
+    return lambda sel: machine.unit(Ordering).wait_for_previous(sel)
 
 
 @opcode("nanosleep", unit="control", forms=".u32", section="9.7.19.2", results=0)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ..checks.clocks import ASYNC_GLOBAL, ASYNC_SHARED, INITS
+from ..checks.clocks import ASYNC_GLOBAL, ASYNC_SHARED, INITS, TENSORMAP
 from ..checks.ordering import Ordering
+from ..checks.tensormaps import TensorMaps
 from ..compiled.engine import enabled
 from ..compiled.loads import CompiledLoad
 from ..machine.access import SCOPES, SYS, Access, Kind
-from ..machine.memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, index
+from ..machine.memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, index, threads_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import addresses, elements_of
 from ..numbers.rounding import UINT
@@ -233,6 +234,19 @@ def _store_128(inst: Instruction, machine: Machine, access: Operands) -> Step:
     return step
 
 
+def _fence_tensormap(inst: Instruction, machine: Machine) -> Step:
+    """Between ordinary writes of a tensor map and the copies that use it (section 9.7.13.4.3)."""
+    if "acquire" not in inst.parts:
+        return lambda sel: machine.unit(Ordering).fence_proxy(sel, (TENSORMAP,))
+    address = addresses(inst, machine, inst.operands[0])
+
+    def step(sel: Selection) -> None:
+        for thread, where in zip(threads_of(sel).tolist(), address(sel).tolist(), strict=True):
+            machine.unit(TensorMaps).acquire(machine.generic.host_of(where, thread, 1), thread)
+
+    return step
+
+
 _WINDOW = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
 
 
@@ -305,6 +319,8 @@ def decode_fence_proxy(inst: Instruction, machine: Machine) -> Step:
     kind = inst.parts[2].split("::")[0]
     if kind not in ("async", "alias", "tensormap"):
         raise unsupported(inst)
+    if kind == "tensormap":
+        return _fence_tensormap(inst, machine)
     if kind != "async":
         return lambda sel: None
     last = inst.parts[-1]

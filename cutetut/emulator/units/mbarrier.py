@@ -306,6 +306,10 @@ class Mbarriers(UnitState):
     def history(self, thread: int) -> list[str]:
         return reports.passed_at_once(self, thread)
 
+    def lives_at(self, host: int) -> tuple[Instruction, int, str] | None:
+        barrier = self.objects.get(host & -8)
+        return None if barrier is None else (barrier.made_with, barrier.made_by, "it was initialised here")
+
     def stuck(self, report: Report) -> list[Wait]:
         return reports.Waits(self, report).all()
 

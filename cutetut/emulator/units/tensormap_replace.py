@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..checks.clocks import TENSORMAP
+from ..checks.ordering import Ordering
+from ..checks.tensormaps import TensorMaps
 from ..errors import IllegalInstruction, Misaligned
 from ..machine.access import Access, Kind
 from ..machine.memory import HOST, index, threads_of
@@ -93,6 +96,9 @@ def decode_replace(inst: Instruction, machine: Machine) -> Step:
     def step(sel: Selection) -> None:
         start, threads = address(sel), threads_of(sel)
         _check_alignment(start, threads)
+        for thread, where in zip(threads.tolist(), start.tolist(), strict=True):
+            if space is not machine.shared:
+                machine.unit(TensorMaps).changes(machine.generic.host_of(where, thread, 1), thread, inst.index)
         if name == "global_address":
             HOST[8][index(space.locate(start, sel, wide_store), 8)] = value[sel]
             return
@@ -147,6 +153,7 @@ def decode_cp_fenceproxy(inst: Instruction, machine: Machine) -> Step:
         raise unsupported(inst, "the operands are [global], [shared], 128")
     _constant(inst, size, MAP_BYTES + 1)
     get_to, get_from = addresses(inst, machine, to), addresses(inst, machine, source)
+    machine.checks.uses(Access(inst.index, 4))
 
     def step(sel: Selection) -> None:
         threads = threads_of(sel)
@@ -162,8 +169,11 @@ def _copy(machine: Machine, inst: Instruction, first: np.ndarray, to: np.ndarray
         raise IllegalInstruction("tensormap.cp_fenceproxy with different addresses in one warp", threads=first)
     if int(to[0]) % 128 or int(source[0]) % 128:
         raise Misaligned("tensormap.cp_fenceproxy needs addresses that are multiples of 128", threads=first)
+    machine.unit(TensorMaps).changes(int(to[0]), int(first[0]), inst.index)
     lanes = np.arange(0, MAP_BYTES, 8)
     sel = np.repeat(first, len(lanes))
-    machine.shared.locate(source[0] + lanes[:8], sel[:8], Access(inst.index, 8))  # CuTe DSL writes no more than these
+    every = np.arange(16)  # lanes, each of which reads four bytes: CuTe DSL writes no more than these
+    machine.shared.locate(source[0] + 4 * every, first[0] + every, Access(inst.index, 4))
     words = HOST[8][index(machine.shared.host_of(int(source[0]), int(first[0]), MAP_BYTES) + lanes, 8)]
     HOST[8][index(machine.memory.locate(to[0] + lanes, sel, Access(inst.index, 8, Kind.STORE)), 8)] = words
+    machine.unit(Ordering).fence_proxy(first[0] + np.arange(32), (TENSORMAP,))

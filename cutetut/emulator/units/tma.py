@@ -17,6 +17,7 @@ import numpy as np
 from ..checks.async_ordering import AsyncOrdering
 from ..checks.shadow import CHUNK
 from ..checks.swizzles import Swizzles
+from ..checks.tensormaps import TensorMaps
 from ..errors import IllegalInstruction, Misaligned, OutOfBounds
 from ..machine.access import GPU, Access, Kind
 from ..machine.memory import HOST, index, read_bytes, threads_of
@@ -116,7 +117,7 @@ class TensorOperand:
     def __init__(self, inst: Instruction, machine: Machine, operand: Operand) -> None:
         if not isinstance(operand, Group):
             raise unsupported(inst, "the tensor must be [map, {coordinates}]")
-        self.machine = machine
+        self.machine, self.inst = machine, inst.index
         self.address = addresses(inst, machine, operand.items[0])
         self.coordinates = [machine.source(item, np.int32) for item in elements_of(operand.items[1])]
         self.rank = int(next(p for p in inst.parts if p in ("1d", "2d", "3d", "4d", "5d"))[0])
@@ -132,6 +133,10 @@ class TensorOperand:
         _, group = np.unique(np.array(named), axis=1, return_inverse=True)
         return [threads[group == g] for g in range(int(group.max()) + 1)]
 
+    def map_of(self, thread: int) -> int:
+        """The host address of the tensor map that a thread names."""
+        return self.machine.generic.host_of(int(self.address(np.array([thread]))[0]), thread, 64)
+
     def at(self, thread: int) -> tuple[TensorMap, list[int]]:
         """The decoded map and the coordinates of one thread; raises Misaligned or IllegalInstruction."""
         one = np.array([thread])
@@ -139,6 +144,7 @@ class TensorOperand:
         if address % 64:
             raise Misaligned(f"the tensor map lies at {address:#x}; it must be 64-byte aligned", threads=one)
         host = self.machine.generic.host_of(address, thread, 64)
+        self.machine.unit(TensorMaps).check_use(host, thread, self.inst)
         tensor = _decode_cached(read_bytes(host, 128))
         if tensor.rank != self.rank:
             raise IllegalInstruction(
@@ -334,6 +340,8 @@ def _decode_store(inst: Instruction, machine: Machine, reduction: str | None) ->
             which, coordinates = tensor.at(first)
             address = int(shared(group[:1])[0])
             operation = _issue_store(machine, inst, first, which, coordinates, address, reduction)
+            reading = machine.unit(BulkGroups).agents(first)[0]
+            machine.unit(TensorMaps).used(tensor.map_of(first), reading, operation.time, inst.index)
             for thread in group.tolist():
                 machine.unit(BulkGroups).add(thread, operation)
 

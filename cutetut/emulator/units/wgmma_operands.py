@@ -17,6 +17,7 @@ from ..checks.async_ordering import AsyncOrdering
 from ..checks.swizzles import Swizzles
 from ..machine.memory import CHUNKS, SHARED_BASE, chunk_index
 from ..machine.ranges import joined
+from ..machine.threads import WARP
 from ..numbers.matrix_formats import NBYTES, to_float64
 from ..numbers.rounding import UINT
 from .tma import swizzled
@@ -180,6 +181,11 @@ class Place:
         """The shared addresses of its chunks, sorted."""
         return self.geometry.chunks + self.boundary
 
+    def chunks_of(self, warp: int) -> np.ndarray:
+        """The shared addresses of the chunks of A that one of the four warps multiplies: 16 rows."""
+        rows = self.geometry.elements[16 * warp : 16 * warp + 16]
+        return (np.unique(rows >> 4) << 4) + self.boundary
+
     @cached_property
     def hull(self) -> tuple[int, int]:
         """The boundaries around it: the parts of a tile along K mostly have the same."""
@@ -225,7 +231,12 @@ class Operands:
                     continue
             verb = f"operand {place.name} of the WGMMA reads"
             at = place.chunks + base - shared.origin >> 4
-            order.check_reading(at, group, WARPGROUP, inst.index, verb)
+            if place.name == "A":  # each warp reads the rows that it multiplies
+                for warp in range(4):
+                    mine = place.chunks_of(warp) + base - shared.origin >> 4
+                    order.check_reading(mine, group + WARP * warp, WARP, inst.index, verb)
+            else:
+                order.check_reading(at, group, WARPGROUP, inst.index, verb)
             swizzles.check(at, place.swizzle, inst, group, place.name)
 
     def read(self, place: Place, base: int, kind: str, factor: int, version: int) -> np.ndarray:

@@ -228,13 +228,15 @@ class Wgmma(UnitState):
     def _still_busy(self, name: str, group: int, thread: int, verb: str) -> InFlight:
         op = next(o for o, (g, held) in self.in_flight.items() if g == group and any(name in f.names for f in held))
         open_groups = len(self.groups.get(group, []))
+        is_result = name in registers_of(op.inst.operands[0])
+        role, also = ("accumulators are", "") if is_result else ("A fragment is", ", as a part of its A fragment")
         if op in self.open.get(group, []):
             hint = "warpgroup.commit_group, then wait_group: this WGMMA is in no group yet, so no wait includes it"
         else:
-            hint = (f"warpgroup.wait_group(0) before the accumulators are used; {open_groups} committed groups of this "
+            hint = (f"warpgroup.wait_group(0) before the {role} used; {open_groups} committed groups of this "
                     "warpgroup are still under way")  # fmt: skip
         error = InFlight(
-            f"register {name} {verb} while {op.what} is still under way and owns it", threads=np.array([thread]),
+            f"register {name} {verb} while {op.what} is still under way and owns it{also}", threads=np.array([thread]),
             hint=hint,
         )  # fmt: skip
         self.machine.scheduler.note(error, op.inst, op.thread, "the WGMMA was issued here")

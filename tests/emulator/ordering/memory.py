@@ -66,14 +66,15 @@ MISTAKES = {
     **of(
         "flag", (WROTE, READS),
         flag_relaxed=("# raise", RAISE.format(RELAXED)),
-        flag_of_the_cta=("# raise", RAISE.format(OF_CTA)),
         flag_read_relaxed=("while read(mFlag", "while read_relaxed(mFlag.iterator) == 0:"),
         flag_before_the_others_wrote=("# all have written", NOTHING),
         one_thread_waits=("# the flag is up", NOTHING),
         nobody_waits=("while read(mFlag", "while read(mFlag.iterator) == 2:"),
     ),
-    # the flag itself may be named, since a plain store and an acquiring load of it race too
-    **of("flag", (), flag_plain=("# raise", "mFlag[0] = Int32(1)")),
+    # the flag itself may be named, since a store that is not strong enough and an acquiring load of it race too
+    **of(
+        "flag", (), flag_plain=("# raise", "mFlag[0] = Int32(1)"), flag_of_the_cta=("# raise", RAISE.format(OF_CTA)),
+    ),
     **of(
         "fenced", ("mLine[tid] = mX", "mY[tid] = mLine["),
         no_fence_before_the_flag=("# before the flag goes up", NOTHING),

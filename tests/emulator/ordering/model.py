@@ -35,7 +35,7 @@ class Mistake:
 
     kernel: str
     changes: tuple[tuple[str, str], ...]
-    errors: tuple[type[EmulatorError], ...]
+    errors: tuple[type[Exception], ...]
     lines: tuple[str, ...]
     new: bool = False
 
@@ -100,7 +100,7 @@ class Launch:
         return torch.equal(self.tensors[-1].cpu().double(), self.want.double())
 
 
-def missing(loaded: Loaded, mistake: Mistake, error: EmulatorError) -> list[str]:
+def missing(loaded: Loaded, mistake: Mistake, error: Exception) -> list[str]:
     """The lines that the report does not name."""
     wanted = [loaded.line(part) for part in mistake.lines]
     words = str(error).replace(":  ", " ").split()
