@@ -383,7 +383,8 @@ def test_unordered_accesses_become_what_is_missed_and_a_table_for_each_class(
 ) -> None:
     facts = {"policy": "late", "schedule": "order", "cutlass_dsl": "4.8", "date": "2026-11-22"}
     found = [
-        mistake("no barrier", "MissingBarrier", schedule="random:7"), mistake("no fence", "MissingFence", all_lines=False, about="TMA"),
+        mistake("no barrier", "MissingBarrier", schedule="random:7"),
+        mistake("no fence", "MissingFence", all_lines=False, about="TMA"),
         mistake("no flag", ""), mistake("no wait", "", warned=True),
     ]  # fmt: skip
     correct = {"kernels": 7, "variants": 3, "alarms": []}
@@ -398,7 +399,7 @@ def test_unordered_accesses_become_what_is_missed_and_a_table_for_each_class(
     assert re.findall("<summary>(.*?)</summary>", page) == ["Lanes: 1 told", "TMA: 1 told"]
     header = ["the mistake", "the error"]
     assert cells_of(page) == [
-        ["not told", "what is said"], ["no flag", "nothing"], ["no wait", "a warning"],
+        ["no error", "what is said"], ["no flag", "nothing"], ["no wait", "a warning"],
         header, ["no barrier", "MissingBarrier, with CUTETUT_SCHEDULE=random:7"],
         header, ["no fence", "MissingFence, without all the lines that take part"],
     ]  # fmt: skip

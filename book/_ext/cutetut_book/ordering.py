@@ -68,7 +68,7 @@ class Unordered(SphinxDirective):
             out: list[nodes.Node] = [nodes.paragraph("", text) for text in sentences(record)]
             missed = [[row["what"], said(row)] for row in record["mistakes"] if not row["error"]]
             if missed:
-                out.append(table(["not told", "what is said"], missed, ["unordered", "missed"]))
+                out.append(table(["no error", "what is said"], missed, ["unordered", "missed"]))
             for about, rows in by_class(record["mistakes"]).items():
                 body = [[row["what"], said(row)] for row in rows]
                 shown = table(["the mistake", "the error"], body, ["unordered"])
