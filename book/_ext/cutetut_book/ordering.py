@@ -52,7 +52,7 @@ def said(row: Mapping[str, Any]) -> Cell:
         return "a\N{NO-BREAK SPACE}warning" if row["warned"] else "nothing"
     name = nodes.inline("", "", nodes.literal("", row["error"]))
     if row["schedule"]:
-        name += nodes.Text(f", with CUTETUT_SCHEDULE={row['schedule']}")
+        name += [nodes.Text(", with "), nodes.literal("", f"CUTETUT_SCHEDULE={row['schedule']}")]
     if not row["all_lines"]:
         name += nodes.Text(", without all the lines that take part")
     return name
