@@ -15,7 +15,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from cutetut_book import bugs, counted, generated, peers, vendor
+from cutetut_book import bugs, counted, generated, ordering, peers, rooms, vendor
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
@@ -219,7 +219,9 @@ def test_a_headline_that_cannot_be_made_is_an_error(build: Build, monkeypatch: p
 
 def test_empty_opcode_table_is_an_error(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     from cutetut.emulator.machine import opcodes
+    from cutetut.emulator.units import load_all
 
+    load_all()  # before the table is replaced: what is imported later would fill it
     monkeypatch.setattr(opcodes, "OPS", {})
     said, _ = build({"index.md": "# Index\n\n```{emulated-instructions}\n```\n"})
     assert "ERROR: emulated-instructions: the emulator's opcode table is empty" in said
@@ -367,3 +369,98 @@ def test_a_record_of_other_peoples_kernels_that_cannot_be_shown_is_an_error(
     monkeypatch.setattr(peers, "RECORDED", record)
     said, _ = build({"index.md": "# Index\n\n```{peers}\n```\n"})
     assert "ERROR: peers" in said
+
+
+def mistake(what: str, error: str, **more: Any) -> dict[str, Any]:
+    """A row of the record of unordered accesses."""
+    row = {"name": what, "about": "Lanes", "what": what, "error": error, "all_lines": True, "warned": False,
+           "schedule": ""}  # fmt: skip
+    return {**row, **more}
+
+
+def test_unordered_accesses_become_what_is_missed_and_a_table_for_each_class(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"policy": "late", "schedule": "order", "cutlass_dsl": "4.8", "date": "2026-11-22"}
+    found = [
+        mistake("no barrier", "MissingBarrier", schedule="random:7"),
+        mistake("no fence", "MissingFence", all_lines=False, about="TMA"),
+        mistake("no flag", ""), mistake("no wait", "", warned=True),
+    ]  # fmt: skip
+    correct = {"kernels": 7, "variants": 3, "alarms": []}
+    record = tmp_path / "ordering.json"
+    record.write_text(json.dumps({"provenance": facts, "correct": correct, "mistakes": found}))
+    monkeypatch.setattr(ordering, "RECORDED", record)
+    said, pages = build({"index.md": "# Index\n\n```{unordered}\n```\n"})
+    assert said == ""
+    page = (pages / "index.html").read_text()
+    assert "2 of 4 mistakes are told. The other 2 end without an error of the emulator, though it warns of 1" in page
+    assert "In the 7 kernels as they should be, and 3 other correct ones, it finds nothing." in page
+    assert re.findall("<summary>(.*?)</summary>", page) == ["Lanes: 1 told", "TMA: 1 told"]
+    header = ["the mistake", "the error"]
+    assert cells_of(page) == [
+        ["no error", "what is said"], ["no flag", "nothing"], ["no wait", "a warning"],
+        header, ["no barrier", "MissingBarrier, with CUTETUT_SCHEDULE=random:7"],
+        header, ["no fence", "MissingFence, without all the lines that take part"],
+    ]  # fmt: skip
+
+
+def test_alarms_on_correct_kernels_are_said() -> None:
+    facts = {"policy": "late", "schedule": "order", "cutlass_dsl": "4.8", "date": "2026-11-22"}
+    correct = {"kernels": 7, "variants": 3, "alarms": ["flag"]}
+    record = {"provenance": facts, "correct": correct, "mistakes": [mistake("no barrier", "MissingBarrier")]}
+    text = ordering.sentences(record)[0]
+    assert text.startswith("1 of 1 mistakes are told. In") and text.endswith("it reports flag, wrongly.")
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"provenance": {}, "correct": {}, "mistakes": []}'])
+def test_a_record_of_unordered_accesses_that_cannot_be_shown_is_an_error(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    record = tmp_path / "ordering.json"
+    record.write_text(text)
+    monkeypatch.setattr(ordering, "RECORDED", record)
+    said, _ = build({"index.md": "# Index\n\n```{unordered}\n```\n"})
+    assert "ERROR: unordered" in said
+
+
+def emulator(folder: Path, docstring: str, **rooms: str) -> Path:
+    """A package with folders, each with a docstring."""
+    for name, text in {".": docstring, **rooms}.items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "__init__.py").write_text(f'"""{text}"""\n')
+    return folder
+
+
+def test_rooms_become_a_picture_and_a_table(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "An emulator: `ptx/` (text to\ninstructions) and `units/` (a < b)."
+    pretended = emulator(tmp_path / "e", text, ptx="What `PTX` is;\nno more.\n\nAnd this.", units="Units.")
+    monkeypatch.setattr(rooms, "EMULATOR", pretended)
+    said, pages = build({"index.md": "# Index\n\n```{rooms}\n```\n"})
+    assert said == ""
+    page = (pages / "index.html").read_text()
+    drawn = re.findall("<text[^>]*>(.*?)</text>", page)
+    assert drawn == ["CuTe DSL, torch, CUDA", "units/", "a &lt; b", "ptx/", "text to instructions"]
+    assert cells_of(page)[1:] == [["ptx/", "What PTX is; no more."], ["units/", "Units."]]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("An emulator.", "does not say what is in ptx/"), ("`ptx/` (text), `tpx/` (text)", "names tpx/"),
+     (f"`ptx/` ({'text ' * 20})", "says more of ptx/ than fits"), ("", "has no docstring")],
+)  # fmt: skip
+def test_a_room_that_cannot_be_shown_is_an_error(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
+) -> None:
+    monkeypatch.setattr(rooms, "EMULATOR", emulator(tmp_path / "e", text, ptx="PTX."))
+    said, _ = build({"index.md": "# Index\n\n```{rooms}\n```\n"})
+    assert "ERROR: rooms" in said and reason in said
+
+
+def test_the_table_of_settings_has_what_the_emulator_reads() -> None:
+    page = (vendor.ROOT / "book" / "emulator.md").read_text()
+    listed = re.findall(r"^\* - `(CUTETUT_[A-Z]+)=", page, re.M)
+    sources = (vendor.ROOT / "cutetut" / "emulator").rglob("*.py")
+    read = {name for source in sources for name in re.findall(r'"(CUTETUT_[A-Z]+)"', source.read_text())}
+    assert len(listed) == len(set(listed))
+    assert set(listed) == read

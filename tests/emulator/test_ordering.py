@@ -5,17 +5,22 @@ The kernels are in tests/emulator/bugs/order_*.py, the changed lines in ordering
 
 from __future__ import annotations
 
+import json
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from cutetut.emulator.errors import EmulatorWarning
 from cutetut.explore import first_failure
+from tests.emulator.ordering import record
 from tests.emulator.ordering.cases import HARMLESS, KERNELS, MISTAKES
 from tests.emulator.ordering.model import Launch, missing
+from tests.emulator.ordering.words import WORDS
 from tests.emulator.policies import POLICIES
 
+RECORD = json.loads(record.FILE.read_text())
 FEW = ["late", "early", "random:1"]
 ORDERS = [*((policy, "order") for policy in POLICIES), ("late", "random:1"), ("random:1", "random:2")]
 
@@ -74,3 +79,24 @@ def test_the_lines_of_a_mistake_are_in_its_file(name: str, tmp_path: Path) -> No
 
 def test_every_kernel_has_a_mistake() -> None:
     assert {mistake.kernel for mistake in MISTAKES.values()} == set(KERNELS) - {"own"}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_record_has_what_the_emulator_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The book shows the record: `python -m tests.emulator.ordering --write` brings it up to date."""
+    facts = RECORD["provenance"]
+    monkeypatch.setenv("CUTETUT_ASYNC", facts["policy"])
+    monkeypatch.setenv("CUTETUT_SCHEDULE", facts["schedule"])
+    assert [asdict(record.row(name, record.ask(name)))] == [row for row in RECORD["mistakes"] if row["name"] == name]
+
+
+def test_the_record_has_every_mistake_and_no_alarm() -> None:
+    """That the correct kernels get no alarm is tested above."""
+    assert [row["name"] for row in RECORD["mistakes"]] == list(MISTAKES)
+    assert RECORD["correct"] == {"kernels": len(KERNELS), "variants": len(HARMLESS), "alarms": []}
+
+
+def test_every_mistake_is_put_into_words_of_its_own() -> None:
+    assert set(WORDS) == set(MISTAKES)
+    assert len(set(WORDS.values())) == len(WORDS)

@@ -1,32 +1,15 @@
-"""Print what the emulator says of each mistake: `python -m tests.emulator.ordering [OPTIONS] [NAME...]`."""
+"""Print what the emulator says of each mistake: `python -m tests.emulator.ordering [OPTIONS] [NAME...]`.
+
+`--write` records it for the book's page about the emulator.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
-import tempfile
-from pathlib import Path
 
-from cutetut.emulator.errors import EmulatorError
-from tests.emulator.ordering.cases import KERNELS, MISTAKES
-from tests.emulator.ordering.model import Launch, missing
-
-
-def said(name: str) -> str:
-    """What the emulator says of a mistake, in a few words."""
-    mistake = MISTAKES[name]
-    kernel = KERNELS[mistake.kernel]
-    with tempfile.TemporaryDirectory() as folder:
-        loaded = kernel.load(Path(folder), mistake.changes)
-        launch = Launch(kernel, loaded)
-        try:
-            launch()
-        except EmulatorError as error:
-            kind = "told" if isinstance(error, mistake.errors) else "another error"
-            if left_out := missing(loaded, mistake, error):
-                kind += f", without {', '.join(left_out)}"
-            return f"{kind}: {type(error).__name__}: {error.what}"
-        return f"NOTHING, the result is {'right' if launch.right else 'wrong'}"
+from tests.emulator.ordering import record
+from tests.emulator.ordering.cases import MISTAKES
 
 
 def main() -> None:
@@ -35,10 +18,18 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="mistakes; all if none is named")
     parser.add_argument("--policy", default="late", help="when operations complete: late, early or random:N")
     parser.add_argument("--schedule", default="order", help="in which order warps run: order or random:N")
+    parser.add_argument("--write", action="store_true", help=f"record it in {record.FILE.name}, for the book")
     options = parser.parse_args()
+    if options.write and options.names:
+        parser.error("the record is of all mistakes")
     os.environ |= {"CUTETUT_ASYNC": options.policy, "CUTETUT_SCHEDULE": options.schedule}
+    rows = []
     for name in options.names or MISTAKES:
-        print(f"{name:36} {'new ' if MISTAKES[name].new else '    '} {said(name)}", flush=True)
+        answer = record.ask(name)
+        rows.append(record.row(name, answer))
+        print(f"{name:36} {'new ' if MISTAKES[name].new else '    '} {answer}", flush=True)
+    if options.write:
+        record.write(rows, options.policy, options.schedule)
 
 
 if __name__ == "__main__":

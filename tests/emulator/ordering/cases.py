@@ -9,3 +9,6 @@ _PARTS = shared, lanes, memory, proxies, mbarriers, others
 KERNELS: dict[str, Kernel] = {name: kernel for part in _PARTS for name, kernel in part.KERNELS.items()}
 MISTAKES: dict[str, Mistake] = {name: mistake for part in _PARTS for name, mistake in part.MISTAKES.items()}
 HARMLESS: Harmless = {name: other for part in _PARTS for name, other in part.HARMLESS.items()}
+CLASSES: dict[str, str] = {  # mistake -> what the tables that it is in are about
+    name: (part.__doc__ or "").split("\n")[0].rstrip(".") for part in _PARTS for name in part.MISTAKES
+}
