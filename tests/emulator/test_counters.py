@@ -253,7 +253,6 @@ def test_elements_out_of_bounds_are_not_read(start: tuple[int, int]) -> None:
 def test_without_an_observer_no_step_is_wrapped() -> None:
     """The hot path stays as it is: the steps of a launch after a counted one are the units' own."""
     from cutetut.emulator import launch, ptx
-    from cutetut.emulator.machine import program
     from cutetut.emulator.machine.machine import Launch, Machine
     from cutetut.emulator.machine.memory import GlobalMemory
     from cutetut.emulator.machine.scheduler import Scheduler
@@ -262,8 +261,8 @@ def test_without_an_observer_no_step_is_wrapped() -> None:
 
     def origins() -> set[str]:
         machine = Machine(module, module.kernels["k"], Launch((1, 1, 1), (32, 1, 1)), GlobalMemory())
-        Scheduler(machine, 100, launch.checks())
-        return {step.__module__.rsplit(".", 1)[1] for block in program.decode(machine).blocks for step in block.steps}
+        program = Scheduler(machine, 100, launch.checks()).program
+        return {step.__module__.rsplit(".", 1)[1] for block in program.blocks for step in block.steps}
 
     with observing(Counting()):
         assert "counters" in origins()
