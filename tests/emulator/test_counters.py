@@ -256,7 +256,9 @@ def test_without_an_observer_no_step_is_wrapped() -> None:
     from cutetut.emulator.machine.machine import Launch, Machine
     from cutetut.emulator.machine.memory import GlobalMemory
     from cutetut.emulator.machine.scheduler import Scheduler
+    from cutetut.emulator.units import load_all
 
+    load_all()  # whichever test runs first
     module = ptx.parse(kernel("mov.u32 %r0, %tid.x; add.s32 %r1, %r0, 1;", 0))
 
     def origins() -> set[str]:
