@@ -11,13 +11,16 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from .machine.pending import Operation
-    from .ptx.syntax import Instruction
+
+class Operation(Protocol):
+    """An asynchronous operation, as far as an error must know it: what issued it."""
+
+    inst: Any  # ptx.syntax.Instruction: reading PTX raises errors, so they cannot know it
+    thread: int
 
 
 class EmulatorError(Exception):
@@ -32,7 +35,7 @@ class EmulatorError(Exception):
         if hint is not None:
             self.hint = hint
         self.place: Place | None = None
-        self.inst: Instruction | None = None  # what the place describes
+        self.inst: Any = None  # the Instruction that the place describes
         self.operation: Operation | None = None  # the asynchronous operation in whose completion it happened
         self.notes: list[str] = []
 

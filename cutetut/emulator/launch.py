@@ -13,6 +13,7 @@ from .checks import deadlock, spinning
 from .checks.marked_loads import MarkedLoads
 from .checks.ordering import Ordering
 from .checks.written import ANYWHERE, WHOLE, may_write
+from .decoding import decode
 from .errors import LaunchError, own_failures
 from .machine.machine import Counters, Dim, Launch, Machine
 from .machine.memory import GlobalMemory
@@ -105,9 +106,9 @@ def _watch(machine: Machine) -> None:
 
 
 def checks() -> Checks:
-    """The checks of one launch."""
-    loads = MarkedLoads()
-    return Checks(deadlock.error, spinning.watch, loads.program_after, loads.tolerates)
+    """Decoding and the checks of one launch."""
+    loads = MarkedLoads(decode)
+    return Checks(decode, deadlock.error, spinning.watch, loads.program_after, loads.tolerates)
 
 
 def _budget(budget: int | None) -> int:

@@ -16,8 +16,10 @@ from cutetut.emulator.errors import UnknownInstruction
 from cutetut.emulator.machine import opcodes
 from cutetut.emulator.machine.machine import Launch, Machine
 from cutetut.emulator.machine.memory import GlobalMemory
+from cutetut.emulator.units import load_all
 from cutetut.emulator.units.alu.forms import FORMS, describe
 
+load_all()  # the table of forms is full once the units are imported, whichever test runs first
 pytestmark = pytest.mark.emulator
 HEAD = """.version 8.8
 .target sm_90a

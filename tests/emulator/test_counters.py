@@ -253,17 +253,18 @@ def test_elements_out_of_bounds_are_not_read(start: tuple[int, int]) -> None:
 def test_without_an_observer_no_step_is_wrapped() -> None:
     """The hot path stays as it is: the steps of a launch after a counted one are the units' own."""
     from cutetut.emulator import launch, ptx
-    from cutetut.emulator.machine import program
     from cutetut.emulator.machine.machine import Launch, Machine
     from cutetut.emulator.machine.memory import GlobalMemory
     from cutetut.emulator.machine.scheduler import Scheduler
+    from cutetut.emulator.units import load_all
 
+    load_all()  # whichever test runs first
     module = ptx.parse(kernel("mov.u32 %r0, %tid.x; add.s32 %r1, %r0, 1;", 0))
 
     def origins() -> set[str]:
         machine = Machine(module, module.kernels["k"], Launch((1, 1, 1), (32, 1, 1)), GlobalMemory())
-        Scheduler(machine, 100, launch.checks())
-        return {step.__module__.rsplit(".", 1)[1] for block in program.decode(machine).blocks for step in block.steps}
+        program = Scheduler(machine, 100, launch.checks()).program
+        return {step.__module__.rsplit(".", 1)[1] for block in program.blocks for step in block.steps}
 
     with observing(Counting()):
         assert "counters" in origins()

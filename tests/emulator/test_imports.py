@@ -1,4 +1,7 @@
-"""The emulator knows nothing of what launches its kernels: only `host/` imports CuTe DSL, torch or cuda-python."""
+"""Who imports whom: only `host/` imports CuTe DSL, torch or cuda-python, and the emulator's rooms build on each other.
+
+An import for types only counts as well: whoever reads the importing module must know the imported one.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +58,175 @@ def test_the_host_side_does_import_them() -> None:
     assert {name.split(".")[0] for name in found} >= {"torch", "cutlass", "cuda"}
 
 
-@pytest.mark.parametrize("name", ["scheduler", "reporter", "schedule", "stuck", "pending", "residents", "threads"])
-def test_who_runs_next_knows_no_unit_and_no_check(name: str) -> None:
-    """Units register themselves, and launch.py brings the checks; what is imported for types only does not count."""
-    tree = ast.parse((FOLDER / "machine" / f"{name}.py").read_text())
-    tree.body = [node for node in tree.body if not isinstance(node, ast.If)]
-    assert not {line for line in imports(ast.unparse(tree)) if line.startswith(("..units", "..checks"))}
+# -- the rooms, and which may import from which ----------------------------------------------------
+
+# Each may import from those before it. A file of its own at the package's root is a room of one module.
+ROOMS = ("errors", "progress", "ptx", "numbers", "machine", "checks", "compiled", "units", "measure", "decoding",
+         "launch", "host")  # fmt: skip
+# Where notebooks that were recorded before there were rooms look for two modules; nothing in the emulator imports them.
+ALIASES = {"tensormap": "units.tensormap", "wgmma": "units.wgmma"}
+
+Graph = dict[str, set[str]]
+
+
+def module_graph(folder: Path) -> Graph:
+    """Every module below a package's folder, and the modules below it that each imports, for types only too.
+
+    To import a module of another folder is to run that folder's `__init__`, which is therefore imported as well.
+    """
+    paths = {_dotted(path.relative_to(folder)): path for path in sorted(folder.rglob("*.py"))}
+    package = emulator.__name__
+    graph: Graph = {}
+    for name, path in paths.items():
+        home = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        graph[name] = set()
+        for target in _targets(path.read_text(), home, package):
+            parts = target.split(".")
+            found = [prefix for n in range(1, len(parts) + 1) if (prefix := ".".join(parts[:n])) in paths]
+            graph[name] |= {folder for folder in found[:-1] if not f"{home}.".startswith(f"{folder}.")}
+            graph[name] |= set(found[-1:]) - {name}
+    return graph
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix("__init__").rstrip(".")
+
+
+def _targets(source: str, home: str, package: str) -> set[str]:
+    """What a module imports of its package: names of modules, or of what is in them, from the package's root."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.removeprefix(f"{package}.") for alias in node.names if alias.name.startswith(package)}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = home.split(".") if home else []
+                base = ".".join([*above[: len(above) - node.level + 1], *filter(None, [node.module])])
+            elif base == package or base.startswith(f"{package}."):
+                base = base[len(package) + 1 :]
+            else:
+                continue
+            found |= {f"{base}.{alias.name}".lstrip(".") for alias in node.names}
+    return found
+
+
+def circle(graph: Graph) -> list[str]:
+    """Modules that import each other in a circle, each followed by one that it imports; none is an empty list."""
+    left = {name: set(targets) for name, targets in graph.items()}
+    while free := [name for name, targets in left.items() if not targets & left.keys()]:
+        for name in free:
+            del left[name]
+    if not left:
+        return []
+    path = [next(iter(left))]
+    while path.count(path[-1]) == 1:
+        path.append(min(left[path[-1]] & left.keys()))
+    return path[path.index(path[-1]) :]
+
+
+def upward(graph: Graph) -> set[tuple[str, str]]:
+    """Imports from a room further up; of a module in no room, all of them."""
+    height = {room: n for n, room in enumerate(ROOMS)}
+    return {
+        (name, target)
+        for name, targets in graph.items()
+        for target in targets
+        if height.get(target.split(".")[0], len(ROOMS)) > height.get(name.split(".")[0], -1)
+    }
+
+
+GRAPH = {name: targets for name, targets in module_graph(FOLDER).items() if name not in ALIASES}
+
+
+def test_a_room_imports_only_from_those_before_it() -> None:
+    assert upward(GRAPH) == set()
+
+
+def test_no_imports_run_in_a_circle() -> None:
+    assert circle(GRAPH) == []
+
+
+def test_every_module_is_in_a_room_and_every_room_exists() -> None:
+    assert {name.split(".")[0] for name in GRAPH} == {"", *ROOMS}
+    assert GRAPH[""] == set()
+
+
+def test_an_alias_only_passes_on_what_one_unit_has() -> None:
+    graph = module_graph(FOLDER)
+    assert {name: graph[name] for name in ALIASES} == {name: {"units", unit} for name, unit in ALIASES.items()}
+    assert not {name for targets in GRAPH.values() for name in targets} & ALIASES.keys()
+
+
+def test_only_the_units_are_imported_by_name_at_run_time() -> None:
+    """An import that the graph cannot see: `load_all` walks its own folder."""
+    by_name = {_dotted(path.relative_to(FOLDER)) for path in MODULES if "importlib" in imports(path.read_text())}
+    assert by_name == {"units"}
+
+
+PACKAGE = {
+    "__init__.py": "", "errors.py": "", "launch.py": "from .units import tma\nfrom . import errors",
+    "machine/__init__.py": "", "machine/memory.py": "from ..errors import EmulatorError",
+    "machine/deep/__init__.py": "", "machine/deep/core.py": "from ...errors import X\nfrom .. import memory",
+    "units/__init__.py": "", "units/tma.py": "from ..machine.memory import HOST",
+}  # fmt: skip
+MISTAKES = {
+    "an import from a room further up": ("machine/memory.py", "from ..units.tma import decode"),
+    "one for types only": ("machine/memory.py", "if TYPE_CHECKING:\n    from ..units.tma import decode"),
+    "one inside a function": ("machine/memory.py", "def f():\n    from ..units import tma"),
+    "one by the full name": ("machine/memory.py", "import cutetut.emulator.units.tma"),
+    "one from the full name": ("machine/memory.py", "from cutetut.emulator.units import tma"),
+    "one from a folder in a folder": ("machine/deep/core.py", "from ...units import tma"),
+    "one from a file at the root": ("errors.py", "from .machine import memory"),
+    "one of the whole room": ("machine/memory.py", "from .. import units"),
+}
+
+
+def written(folder: Path, files: dict[str, str]) -> Graph:
+    """The graph of a package with these files."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return module_graph(folder)
+
+
+def test_a_package_in_order_has_nothing_to_complain_about(tmp_path: Path) -> None:
+    graph = written(tmp_path, PACKAGE)
+    assert graph["launch"] == {"units", "units.tma", "errors"}
+    assert graph["units.tma"] == {"machine", "machine.memory"}
+    assert graph["machine.deep.core"] == {"errors", "machine.memory"}
+    assert upward(graph) == set() and circle(graph) == []
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_an_import_in_the_wrong_direction_would_be_seen(mistake: str, tmp_path: Path) -> None:
+    where, line = MISTAKES[mistake]
+    found = upward(written(tmp_path, PACKAGE | {where: line}))
+    assert {name for name, _ in found} == {_dotted(Path(where))}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("from .b import x", "from .a import y"),
+     ("from . import b", "if TYPE_CHECKING:\n    from . import a"),
+     ("from .c import x", "def f():\n    from . import a"),
+     ("from . import b", "import cutetut.emulator.units.a as a")],
+)  # fmt: skip
+def test_a_circle_inside_a_room_would_be_seen(first: str, second: str, tmp_path: Path) -> None:
+    files = {"__init__.py": "", "units/__init__.py": "", "units/a.py": first, "units/b.py": second,
+             "units/c.py": "from .b import z"}  # fmt: skip
+    graph = written(tmp_path, files)
+    found = circle(graph)
+    assert set(found) >= {"units.a", "units.b"} and found[0] == found[-1]
+    assert all(target in graph[name] for name, target in zip(found, found[1:], strict=False))
+
+
+def test_a_circle_through_a_room_s_init_would_be_seen(tmp_path: Path) -> None:
+    files = {"__init__.py": "", "units/__init__.py": "from .a import x\ny = 1", "units/a.py": "from . import y"}
+    assert set(circle(written(tmp_path, files))) == {"units", "units.a"}
+
+
+def test_a_module_outside_of_the_rooms_would_be_seen(tmp_path: Path) -> None:
+    graph = written(tmp_path, {"__init__.py": "", "errors.py": "", "extras.py": "from . import errors"})
+    assert upward(graph) == {("extras", "errors")}

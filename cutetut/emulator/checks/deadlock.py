@@ -25,7 +25,7 @@ VICTIMS = "  these only wait for those above:"
 
 def error(scheduler: Scheduler) -> EmulatorError:
     """DivergentBarrier for lanes whose mates can never join them, otherwise Deadlock."""
-    report = Report(scheduler)
+    report = Report(scheduler.machine)
     parked = np.flatnonzero(report.status == PARKED)
     for warp in np.unique(parked // 32).tolist():
         if (found := _divergent(report, warp)) is not None:

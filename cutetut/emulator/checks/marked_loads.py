@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..errors import EmulatorError, InFlight, Uninitialized
-from ..machine.program import Program, decode
+from ..machine.machine import Machine
+from ..machine.program import Program
+from ..machine.scheduler import Scheduler
 from ..ptx.syntax import Instruction
 from .tolerance import Tolerance
 from .unwritten import Loads, is_load_from_shared
 
-if TYPE_CHECKING:
-    from ..machine.scheduler import Scheduler
+
+class Decode(Protocol):
+    """Makes a kernel's program; with `loads` one that marks what it loads (decoding.py)."""
+
+    def __call__(self, machine: Machine, loads: Loads | None = None) -> Program: ...
 
 
 class MarkedLoads:
     """Of one launch: the loads of unwritten shared memory, once there has been one."""
 
-    def __init__(self) -> None:
+    def __init__(self, decode: Decode) -> None:
+        self.decode = decode
         self.loads: Loads | None = None
         self.tolerance = Tolerance.from_environment()
 
@@ -45,4 +51,4 @@ class MarkedLoads:
             return None
         scheduler.locate(error)
         self.loads = Loads(scheduler.machine, error)
-        return decode(scheduler.machine, self.loads)
+        return self.decode(scheduler.machine, self.loads)

@@ -8,6 +8,7 @@ from ..errors import EmulatorError, IllegalInstruction, InFlight, MissingBarrier
 from ..machine.access import Access, Kind
 from ..machine.machine import Machine
 from ..machine.memory import HOST, index
+from ..machine.opcodes import states
 from ..machine.pending import Operation
 from . import stamps
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Clocks
@@ -98,7 +99,8 @@ class Reports:
         if op.barrier is not None:
             error.notes.append(f"  its barrier: {op.barrier.describe()}")
         error.notes += self._history(threads)
-        if op.barrier is not None and (other := op.barrier.other_phase(self.machine, int(threads[0]))) is not None:
+        scheduler = self.machine.scheduler
+        if op.barrier is not None and (other := op.barrier.other_phase(scheduler, int(threads[0]))) is not None:
             error.notes.append(other[0])
             error.hint = other[1]
         return error
@@ -109,7 +111,7 @@ class Reports:
             threads=threads,
             hint="the addresses of the barriers and of the buffers; mbarrier.inval before the memory is used otherwise",
         )
-        for unit in self.machine.units.values():
+        for unit in states(self.machine):
             if (lives := unit.lives_at(host)) is not None:
                 self.machine.scheduler.note(error, *lives)
         error.notes += self._history(threads)
@@ -302,7 +304,7 @@ class Reports:
         if thread is None or error.threads is None or stamp.time < self.clocks.base:
             return error
         here = int(error.threads[0])
-        for unit in m.units.values():
+        for unit in states(m):
             cause = unit.blames(here >> 5, thread >> 5)
             if cause is not None:
                 access = m.scheduler.place(m.kernel.body[inst], here)

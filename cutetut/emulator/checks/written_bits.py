@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from ..machine.lanes import shuffle_sources
 from ..machine.machine import storage_dtype
 from ..machine.opcodes import Selection, lookup
+from ..numbers.logic import LOGIC, three_input
+from ..numbers.types import INTEGER
 from ..ptx.syntax import BYTES, Immediate, Instruction, Negated, Operand, Pair, Register, Sink, Vector
-from ..units.alu.bits import LOGIC, three_input
-from ..units.alu.forms import INTEGER
-from ..units.warp import shuffle_sources
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..units.alu.convert import PAIR_DTYPES
-from ..units.alu.forms import DTYPES, INTEGER, Modifiers, Operation
+from ..machine.arithmetic import Modifiers, Operation
+from ..numbers.types import DTYPES, INTEGER, PAIR_DTYPES
 from .code import Code, Emit, Value
 from .floats import SIZE, flush, is_nan, quiet, saturate
 from .halves import NAN, from_bf16, from_f16, join, to_bf16, to_f16

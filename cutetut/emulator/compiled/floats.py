@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..units.alu.forms import Modifiers, rounding
+from ..machine.arithmetic import Modifiers, rounding
 from .code import Code, Emit, Value, constant
 from .table import emits
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..machine.arithmetic import Operation, form_of
 from ..machine.memory import LOCAL_WINDOW, SHARED_WINDOW
+from ..numbers.types import DTYPES, INTEGER
 from ..ptx.syntax import Immediate, Instruction, Negated, Operand, Pair, Register, Sink, Special, Symbol, Vector
-from ..units.alu.forms import DTYPES, INTEGER, Operation, form_of
 from . import bits, floats, halves, integers  # noqa: F401  (they fill the table)
 from .code import Code, Emit, Value
 from .convert import conversion

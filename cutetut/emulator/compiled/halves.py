@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..units.alu.forms import Modifiers
+from ..machine.arithmetic import Modifiers
 from .code import Code, Emit, Value, constant
 from .floats import EXACT, extreme, is_nan, pattern, saturate
 from .table import emits

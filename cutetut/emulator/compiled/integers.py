@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..units.alu.forms import Modifiers
+from ..machine.arithmetic import Modifiers
 from .code import Code, Emit, Value
 from .table import emits
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..machine.opcodes import Selection
+from ..machine.threads import Selection
 from . import engine
 from .code import LANES
 from .engine import address_of, compiler

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import EmulatorError
-from ..machine.opcodes import Step
+from ..machine.threads import Step
 from ..ptx.syntax import Instruction, Register, Sink
 from .code import Emit
 from .engine import OPERANDS, Chain, Form, Row, address_of, compiler, known_forms

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..machine.opcodes import Selection, Step
+from ..machine.program import Plan
+from ..machine.threads import Selection, Step
 from ..ptx.syntax import Instruction
 from .code import LANES
 from .engine import Chain, affordable, enabled, spend
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from ..machine.machine import Machine
 
 SHORTEST = 2  # instructions; one alone gains little
-Plan = list[tuple[Step, int]]  # steps, and how many instructions each of them executes
 Key = tuple[int, bool, bool]  # a run's first instruction; whether masked; whether CTAs form clusters
 
 # estimates in microseconds, of what was measured on one core of a server of 2024

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..units.alu.forms import Modifiers
+from ..machine.arithmetic import Modifiers
 from .code import Emit
 
 Builder = Callable[[str, str, Modifiers], Emit | None]  # None: these modifiers are left to numpy

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TextIO, TypeVar
 
 import numpy as np
 
@@ -33,18 +33,18 @@ from ..ptx.syntax import (
     Variable,
 )
 from .access import Checks
-from .memory import LOCAL_WINDOW, SHARED_BASE, SHARED_LIMIT, SHARED_WINDOW, GenericMemory, GlobalMemory, LocalMemory
-from .opcodes import STATES, Selection, UnitState
+from .generic import GenericMemory
+from .memory import LOCAL_WINDOW, SHARED_BASE, SHARED_LIMIT, SHARED_WINDOW, GlobalMemory, LocalMemory
 from .pending import Pending
 from .residents import SM_COUNT, emulated_at_once
+from .running import Running
 from .schedule import Schedule
 from .shared import RANK_SHIFT, SharedMemory
-
-if TYPE_CHECKING:
-    from .scheduler import Scheduler
+from .states import STATES, State
+from .threads import Selection
 
 Dim = tuple[int, int, int]
-_State = TypeVar("_State", bound=UnitState)
+_State = TypeVar("_State", bound=State)
 
 
 @dataclass(frozen=True)
@@ -136,12 +136,12 @@ class Machine:
         self._make_registers()
         self.specials = {name: np.zeros(self.T, np.uint32) for name in _SPECIAL_ROWS}
         self.constants: dict[tuple[object, np.dtype], np.ndarray] = {}
-        self.units: dict[type[UnitState], UnitState] = {}
+        self.units: dict[type[State], State] = {}
         for kind in STATES:
             self.units[kind] = kind(self)
         self.checks: Checks  # set by the launch
-        self.scheduler: Scheduler  # set by the scheduler: barriers and waits live there
-        self.block_of_label: dict[str, int] = {}  # these three are set by program.decode
+        self.scheduler: Running  # set by the scheduler: barriers and waits live there
+        self.block_of_label: dict[str, int] = {}  # these three are set by decoding.decode
         self.block_starts: dict[int, int] = {}
         self.unwritten_marks: dict[str, np.ndarray] = {}
 

@@ -11,20 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from ..errors import EmulatorError, UnknownInstruction, ptx_line
+from ..ptx.syntax import Instruction
+from .machine import Machine
+from .states import STATES
+from .stuck import Report, Wait
 from .threads import Selection as Selection
+from .threads import Step as Step
 
-if TYPE_CHECKING:
-    from ..ptx.syntax import Instruction
-    from .machine import Machine
-    from .stuck import Report, Wait
-
-Step = Callable[[Selection], Any]  # a control step returns the next block: one number, or one per thread
-Decoder = Callable[["Instruction", "Machine"], Step]
+Decoder = Callable[[Instruction, Machine], Step]
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,16 @@ class Wrapper(Protocol):
     def __call__(self, step: Step, inst: Instruction, written: tuple[str, ...], read: tuple[str, ...]) -> Step: ...
 
 
-STATES: list[type[UnitState]] = []
+class Watcher(Protocol):
+    """What an observer (measure/observe.py) does to the steps of one launch."""
+
+    def executed(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
+        """The step to run in place of an instruction's own: it is called with the threads whose guard is true."""
+
+    def issued(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
+        """The same around the guard: it is called with every thread that the instruction is issued for."""
+
+
 WRAPPERS: list[Callable[[Machine], Wrapper]] = []
 _State = TypeVar("_State", bound=type[UnitState])
 
@@ -104,6 +112,11 @@ def state(kind: _State) -> _State:
     """Register what a unit keeps: every machine gets an object of it, `machine.unit(kind)`."""
     STATES.append(kind)
     return kind
+
+
+def states(machine: Machine) -> list[UnitState]:
+    """What every unit keeps on a machine."""
+    return [unit for unit in machine.units.values() if isinstance(unit, UnitState)]  # as `state` asks of all
 
 
 def wrapper(make: Callable[[Machine], Wrapper]) -> Callable[[Machine], Wrapper]:

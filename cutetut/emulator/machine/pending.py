@@ -12,14 +12,23 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..errors import EmulatorError, LaunchError, own_failures
+from ..ptx.syntax import Instruction
+from .ranges import Ranges
+from .running import Running
 
-if TYPE_CHECKING:
-    from ..ptx.syntax import Instruction
-    from ..units.mbarrier import Mbarrier
-    from .ranges import Ranges
+
+class Barrier(Protocol):
+    """What is told of an operation's bytes, and what an error can ask of it: an mbarrier."""
+
+    def describe(self) -> str:
+        """Where it lies and how far its phase is."""
+        ...
+
+    def other_phase(self, scheduler: Running, thread: int) -> tuple[str, str] | None:
+        """For an error of a thread that uses what a copy is writing: a note and a hint if it has waited before."""
 
 
 @dataclass(eq=False)
@@ -33,7 +42,7 @@ class Operation:
     inst: Instruction
     thread: int
     run: Callable[[], None]
-    barrier: Mbarrier | None = None
+    barrier: Barrier | None = None
     writes: tuple[Ranges, ...] = ()
     reads: tuple[Ranges, ...] = ()
     after: Operation | None = None  # must not complete before this one

@@ -6,30 +6,22 @@ own, because early lanes must be able to wait in front of it.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..checks.unwritten import Loads, Names, Unwritten, doubtful_reads
-from ..compiled.runs import History, Plan, plan
-from ..errors import EmulatorError, PtxSyntaxError, own_failures, ptx_line, source_lines
-from ..measure.observe import Watcher, watch
-from ..ptx.constants import constants
-from ..ptx.source import describe, text
-from ..ptx.syntax import Instruction, Negated
-from ..units.wgmma_registers import Wgmma
-from .machine import Machine
-from .memory import threads_of
-from .opcodes import Opcode, Selection, Step, lookup
+from ..ptx.syntax import Instruction
+from .threads import Selection, Step
+
+Plan = list[tuple[Step, int]]  # steps, and how many instructions each of them executes
 
 
 @dataclass
 class Block:
     """Straight-line steps, then at most one control step that decides where its threads go.
 
-    `plan` is what executes: the steps, with runs of arithmetic as one (see compiled/runs.py).
+    `plan` is what executes: the steps, where several of them may have become one (see decoding.py).
     """
 
     number: int
@@ -45,208 +37,7 @@ class Block:
 
 @dataclass
 class Program:
+    """All blocks of a kernel, and those that labels name."""
+
     blocks: list[Block]
     block_of_label: dict[str, int]
-
-
-@dataclass
-class Facts:
-    """What decoding finds out about a kernel whatever the launch."""
-
-    entries: list[Opcode]
-    starts: list[int]  # of the blocks
-    names: list[Names]
-    doubtful: dict[int, set[str]]  # see unwritten.py
-    history: History = field(default_factory=History)  # of its runs, see compiled/runs.py
-    decoded: bool = False  # once, without an error
-
-
-def decode(machine: Machine, loads: Loads | None = None) -> Program:
-    """Decode every instruction once; raises UnknownInstruction before anything has run.
-
-    With `loads`, what comes out of shared memory is marked too (see unwritten.py).
-    """
-    body, labels = machine.kernel.body, machine.kernel.labels
-    facts: Facts | None = machine.kernel.facts
-    entries = facts.entries if facts is not None else [lookup(inst) for inst in body]
-    starts = facts.starts if facts is not None else _leaders(machine, entries)
-    number_of = {start: n for n, start in enumerate(starts)}
-    end = number_of.setdefault(len(body), len(starts))
-    machine.block_of_label = {label: number_of[at] for label, at in labels.items()}
-    machine.block_starts = number_of
-    program = Program([], machine.block_of_label)
-    for n, start in enumerate(starts):
-        stop = starts[n + 1] if n + 1 < len(starts) else len(body)
-        block = Block(n, body[start:stop])
-        block.successors = _successors(block, entries[start:stop], machine.block_of_label, machine, n + 1)
-        program.blocks.append(block)
-    if facts is None:
-        known = constants(machine.kernel)
-        names = [Names.of(inst, entry, known) for inst, entry in zip(body, entries, strict=True)]
-        facts = Facts(entries, starts, names, doubtful_reads(machine.registers, program.blocks, names, None))
-        machine.kernel.facts = facts
-    doubtful = facts.doubtful
-    if loads is not None:
-        doubtful = doubtful_reads(machine.registers, program.blocks, facts.names, loads)
-    unwritten = Unwritten(machine, doubtful, facts.names, loads)
-    machine.unwritten_marks = unwritten.marks
-    watcher = watch(machine)
-    for block in program.blocks:
-        _decode_block(block, machine, facts, unwritten, watcher)
-    facts.decoded = True
-    program.blocks.append(Block(end))  # falling off the end of the body
-    return program
-
-
-def narrow(sel: Selection, keep: np.ndarray) -> np.ndarray:
-    """The threads of a selection for which keep is true."""
-    return threads_of(sel)[keep]
-
-
-def _leaders(machine: Machine, entries: list[Opcode]) -> list[int]:
-    starts = {0, *machine.kernel.labels.values()}
-    for i, entry in enumerate(entries):
-        if entry.ends_block or entry.joins is not None:
-            starts.add(i + 1)
-        if entry.joins is not None:
-            starts.add(i)
-    starts.discard(len(entries))
-    return sorted(starts)
-
-
-def _successors(
-    block: Block, entries: list[Opcode], labels: dict[str, int], machine: Machine, following: int
-) -> list[int]:
-    last = block.instructions[-1]
-    if not entries[-1].ends_block:
-        return [following]
-    base = last.parts[0]
-    if base == "bra":
-        target = [labels[last.operands[0].name]]  # type: ignore[union-attr]
-        return target + ([following] if last.guard is not None else [])
-    if base == "brx":
-        targets = machine.kernel.branch_targets[last.operands[1].name]  # type: ignore[union-attr]
-        return [labels[t] for t in targets]
-    if base in ("ret", "exit", "trap"):
-        return [following] if last.guard is not None else []
-    return [following]
-
-
-def _decode_block(
-    block: Block, machine: Machine, facts: Facts, unwritten: Unwritten, watcher: Watcher | None
-) -> None:
-    """Fill in the steps: exactly one per instruction, so that an error can name the one it happened in."""
-    plain: list[bool] = []  # whether a step is that of an arithmetic unit, with nothing around it
-    for inst in block.instructions:
-        with own_failures("it decoded an instruction", functools.partial(_note_place, inst)):
-            _decode_into(block, inst, machine, facts, unwritten, watcher, plain)
-    block.plan = plan(machine, facts.history, block.instructions, block.steps, plain)
-
-
-def _decode_into(
-    block: Block, inst: Instruction, machine: Machine, facts: Facts, unwritten: Unwritten, watcher: Watcher | None,
-    plain: list[bool],
-) -> None:  # fmt: skip
-    """Append the step of one instruction; a control instruction's own comes last in its block."""
-    entry = facts.entries[inst.index]
-    deferred = facts.decoded and entry.unit == "alu"
-    step = bare = Deferred(inst, entry, machine) if deferred else _decode(inst, entry, machine)
-    if watcher is not None:
-        step = watcher.executed(step, inst, entry)
-    guard = _guard(inst, machine)
-    if entry.joins is not None:
-        block.joins = _members(inst, entry, machine, guard)
-        block.joins_warpgroup = entry.joins == "warpgroup"
-    if entry.ends_block:
-        block.control, block.control_guard = step, guard
-        step = _nothing  # only the checks and marks of the operands
-    watched = unwritten.watch(step, inst, entry)
-    if not inst.opcode.startswith("wgmma"):
-        names = unwritten.names[inst.index]
-        watched = machine.unit(Wgmma).watch(watched, inst, names.written, names.others)
-    unwatched = watched is bare and watcher is None
-    if watched is not _nothing or not entry.ends_block:
-        watched = _guarded(watched, guard)
-    guarded, watched = watched, unwritten.check_guard(watched, inst)
-    unwatched &= guarded is watched
-    if watcher is not None:
-        watched = watcher.issued(watched, inst, entry)
-    if watched is not _nothing or not entry.ends_block:
-        block.steps.append(watched)
-        plain.append(unwatched and (entry.unit == "alu" or entry.mnemonic == "cvta"))
-
-
-def _nothing(sel: Selection) -> None:
-    """The step of an instruction whose work is done elsewhere."""
-
-
-def _note_place(inst: Instruction, error: EmulatorError) -> None:
-    """Say which instruction an error is about, while nothing runs yet."""
-    if inst.loc is not None:
-        file, line = inst.loc.file, inst.loc.line
-        error.notes.append(source_lines(describe(file, line), text(file, line)))
-    error.notes.append(ptx_line(inst.line, inst.text))
-
-
-class Deferred:
-    """The step of an arithmetic instruction that an earlier launch has decoded: again only if it executes in numpy."""
-
-    __slots__ = ("entry", "inst", "machine", "step")
-
-    def __init__(self, inst: Instruction, entry: Opcode, machine: Machine) -> None:
-        self.inst, self.entry, self.machine = inst, entry, machine
-        self.step: Step | None = None
-
-    def __call__(self, sel: Selection) -> None:
-        if self.step is None:
-            self.step = _decode(self.inst, self.entry, self.machine)
-        self.step(sel)
-
-
-def _decode(inst: Instruction, entry: Opcode, machine: Machine) -> Step:
-    """Decode one instruction; any error names its PTX line."""
-    try:
-        return entry.decode(inst, machine)
-    except (IndexError, ValueError) as error:
-        if "tuple index out of range" in str(error) or "values to unpack" in str(error):
-            raise PtxSyntaxError(f"PTX line {inst.line}: {inst.text!r} has the wrong number of operands") from error
-        raise
-    except EmulatorError as error:
-        if error.place is None and not error.notes:
-            error.notes.append(ptx_line(inst.line, inst.text))
-        raise
-
-
-def _guard(inst: Instruction, machine: Machine) -> Callable[[Selection], np.ndarray] | None:
-    if inst.guard is None:
-        return None
-    return machine.predicate(Negated(inst.guard) if inst.guard_negated else inst.guard)
-
-
-def _guarded(step: Step, guard: Callable[[Selection], np.ndarray] | None) -> Step:
-    if guard is None:
-        return step
-
-    def run(sel: Selection) -> None:
-        active = guard(sel)
-        if active.all():
-            step(sel)
-        elif active.any():
-            step(narrow(sel, active))
-
-    return run
-
-
-def _members(
-    inst: Instruction, entry: Opcode, machine: Machine, guard: Callable[[Selection], np.ndarray] | None
-) -> Callable[[Selection], np.ndarray]:
-    """Which lanes must arrive together: the member mask, or every lane of the warp.
-
-    A lane whose guard is false executes nothing, so it has nobody to wait for.
-    """
-    if isinstance(entry.joins, str):
-        return lambda sel: np.uint32(0xFFFFFFFF)  # type: ignore[return-value]
-    row = machine.source(inst.operands[int(entry.joins)], np.uint32)  # type: ignore[arg-type]
-    if guard is None:
-        return lambda sel: row[sel]
-    return lambda sel: np.where(guard(sel), row[sel], np.uint32(0))

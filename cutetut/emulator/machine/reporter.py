@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import Deadlock, EmulatorError, EmulatorWarning, Place
 from ..ptx.source import describe, kernel_name
 from ..ptx.source import text as source_text
-from .memory import threads_of
-from .opcodes import Selection
+from .threads import Selection, threads_of
 
 if TYPE_CHECKING:
     from ..ptx.syntax import Instruction

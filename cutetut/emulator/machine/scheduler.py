@@ -17,11 +17,10 @@ import numpy as np
 from ..errors import BudgetExceeded, EmulatorError
 from ..ptx.syntax import Instruction
 from .machine import Machine
-from .memory import threads_of
-from .opcodes import Selection
-from .program import Block, Program, decode, narrow
+from .opcodes import states
+from .program import Block, Program
 from .reporter import Reporter
-from .threads import DONE, PARKED, READY, WAITING, WARPGROUP
+from .threads import DONE, PARKED, READY, WAITING, WARPGROUP, Selection, narrow, threads_of
 
 PATIENCE = 32  # every so many turns of a warp its longest waiting lane is next: spinning lanes cannot starve others
 NOWHERE, NEVER = np.iinfo(np.int32).max, np.iinfo(np.int64).max
@@ -32,8 +31,9 @@ IDLE_TURNS = 2048  # turns that spinning threads may take before an operation un
 
 @dataclass(frozen=True)
 class Checks:
-    """What the checks do for the scheduler, which knows none of them: launch.py brings them together."""
+    """What the checks and decoding do for the scheduler, which knows none of them: launch.py brings them together."""
 
+    decode: Callable[[Machine], Program]  # with what they put around the steps
     stuck: Callable[[Scheduler], EmulatorError]  # why nobody can go on
     watch: Callable[[Scheduler], Callable[[int], None] | None]  # what sees the number of every block that is executed
     program_after: Callable[[Scheduler, EmulatorError], Program | None]  # what to go on with after an error
@@ -51,8 +51,8 @@ class Scheduler(Reporter):
         self.progress, self.ctas_done, self.next_report = progress, 0, REPORTS
         self.budget, self.checks = budget, checks
         machine.scheduler = self
-        self.program = decode(machine)
-        self.units, self.schedule = list(machine.units.values()), machine.schedule
+        self.program = checks.decode(machine)
+        self.units, self.schedule = states(machine), machine.schedule
         self.watch = checks.watch(self)
         self.warps = machine.T // 32
         self.pc = np.zeros(machine.T, np.int32)

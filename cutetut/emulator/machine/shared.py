@@ -7,19 +7,25 @@ has been through is known to the checks, which are told of every access.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from ..errors import OutOfBounds
-from .access import Access
+from .access import Access, Checks
 from .memory import SHARED_BASE, check_alignment
 from .threads import Selection, threads_of
 
-if TYPE_CHECKING:
-    from .machine import Machine
-
 RANK_SHIFT = 24
+
+
+class Residents(Protocol):
+    """The CTAs that shared memory is for, and who is told of every access: a machine."""
+
+    residents: int
+    cluster_size: int
+    cta_of: np.ndarray  # of each thread
+    checks: Checks
 
 
 class SharedMemory:
@@ -28,7 +34,7 @@ class SharedMemory:
     `origin` is the host address of window address 0 of the first CTA, `span` how many bytes lie behind it.
     """
 
-    def __init__(self, machine: Machine, nbytes: int) -> None:
+    def __init__(self, machine: Residents, nbytes: int) -> None:
         self.machine = machine
         self.nbytes = nbytes
         self.stride = -(-nbytes // 1024) * 1024 + 1024

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ptx.syntax import Address, Operand, Pair, Register, Symbol, Vector
+from ..ptx.syntax import Address, Instruction, Operand, Pair, Register, Symbol, Vector
+from .machine import Machine
 from .threads import DONE
-
-if TYPE_CHECKING:
-    from ..ptx.syntax import Instruction
-    from .scheduler import Scheduler
 
 # How surely a cause is the one, in a deadlock that may have several
 CERTAIN, NOBODY_EVER, TOO_FEW, OTHERWISE = range(4)
@@ -47,8 +43,10 @@ class Wait:
 class Report:
     """A machine that cannot go on: who stands where, and who can still get where."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.scheduler, self.machine, self.program = scheduler, scheduler.machine, scheduler.program
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.scheduler = scheduler = machine.scheduler
+        self.program = scheduler.program
         self.status = scheduler.status
         self.pc = scheduler.pc if scheduler.common is None else np.full_like(scheduler.pc, scheduler.common)
         self._reachable: dict[int, set[int]] = {}

@@ -5,9 +5,13 @@ The threads of one warp have 32 consecutive numbers in the machine.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 Selection = slice | np.ndarray  # threads that execute: slice(first, end), or an array of thread numbers
+Step = Callable[[Selection], Any]  # a control step returns the next block: one number, or one per thread
 
 WARP = 32
 WARPGROUP = 128
@@ -23,6 +27,11 @@ def threads_of(sel: Selection) -> np.ndarray:
     if isinstance(sel, slice):
         return np.arange(sel.start, sel.stop)
     return sel
+
+
+def narrow(sel: Selection, keep: np.ndarray) -> np.ndarray:
+    """The threads of a selection for which keep is true."""
+    return threads_of(sel)[keep]
 
 
 def warps_of(sel: Selection) -> np.ndarray:

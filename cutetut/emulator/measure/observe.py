@@ -9,23 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from ..machine.opcodes import Opcode, Step
-
-if TYPE_CHECKING:
-    from ..machine.machine import Machine
-    from ..ptx.syntax import Instruction
-
-
-class Watcher(Protocol):
-    """What an observer does to the steps of one launch."""
-
-    def executed(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
-        """The step to run in place of an instruction's own: it is called with the threads whose guard is true."""
-
-    def issued(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
-        """The same around the guard: it is called with every thread that the instruction is issued for."""
+from ..machine.machine import Machine
+from ..machine.opcodes import Watcher
 
 
 class Observer(Protocol):

@@ -1,4 +1,8 @@
-"""PTX text and what it parses to; knows nothing of how an instruction is executed."""
+"""PTX text and what it parses to.
+
+It knows the grammar, and what can be read off a kernel without running it: constants, loops, source lines.  It must
+not know how an instruction is executed, nor which instructions there are.
+"""
 
 from .parser import parse
 from .syntax import (

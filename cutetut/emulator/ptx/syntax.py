@@ -157,7 +157,7 @@ class Function:
     body: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    facts: Any = field(default=None, repr=False, compare=False)  # what a launch need not find out again (program.py)
+    facts: Any = field(default=None, repr=False, compare=False)  # what a launch need not find out again (decoding.py)
 
     def param_offset(self, name: str) -> int:
         """Byte offset of a kernel parameter in the parameter buffer (PTX ISA section 5.1.6)."""

@@ -1,6 +1,7 @@
 """The units of the hardware, a file each; importing one registers its opcodes, its state and its checks.
 
-A unit knows the machine and the checks, and no other part of the emulator names a unit.
+A unit knows the machine, the checks, and machine code for what it does often.  It must not know who measures it or
+what launches it.  Of the emulator only measure/ imports units: all else finds them in the tables that they fill.
 """
 
 import functools

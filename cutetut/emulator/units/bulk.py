@@ -25,7 +25,7 @@ from .tma import check_global, cluster_ranks, combine
 if TYPE_CHECKING:
     from ..machine.machine import Machine
     from ..ptx.syntax import Instruction
-    from .mbarrier import Mbarrier
+    from .mbarrier_objects import Mbarrier
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from .mbarrier import Mbarriers
 if TYPE_CHECKING:
     from ..machine.machine import Machine
     from ..ptx.syntax import Instruction
-    from .mbarrier import Mbarrier
+    from .mbarrier_objects import Mbarrier
 
 
 class Copies:

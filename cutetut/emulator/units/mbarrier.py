@@ -9,7 +9,6 @@ returned.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +24,7 @@ from ..machine.operands import addresses
 from ..ptx.loops import repeated_waits
 from ..ptx.syntax import Sink
 from . import mbarrier_reports as reports
+from .mbarrier_objects import Arrival, Mbarrier, Seen, Waiter
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
@@ -32,75 +32,6 @@ if TYPE_CHECKING:
     from ..ptx.syntax import Instruction, Operand
 
 MAX_COUNT = (1 << 20) - 1  # of arrivals, and of pending bytes in either direction
-
-
-@dataclass
-class Waiter:
-    """Threads asleep in try_wait, each with the phase it waits for and where the answer goes."""
-
-    threads: np.ndarray
-    phase: np.ndarray  # done when the barrier's phase number exceeds it
-    result: np.ndarray | None
-    inst: Instruction
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The last wait of a warp that went through: which one of all, for which phase, and how many were complete."""
-
-    number: int
-    inst: Instruction
-    phase: int
-    completed: int
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """Some threads arrived with one instruction, or announced bytes with it."""
-
-    inst: Instruction
-    threads: np.ndarray
-    count: int
-    expected: int = 0
-
-
-@dataclass(eq=False)
-class Mbarrier:
-    """One barrier object: `phase` counts completed phases, its lowest bit is the current parity."""
-
-    host: int
-    offset: int  # in its CTA's shared memory, for messages
-    cta: int
-    count: int
-    made_by: int  # the thread that initialised it,
-    made_with: Instruction
-    made_at: int  # and when, in the time of its warp
-    clock: int  # its own column in the clocks of who knows of whom,
-    began: int  # and the time there when it was made
-    pending: int = 0
-    bytes: int = 0
-    phase: int = 0
-    known: bool = False  # every thread of the cluster does
-    gathered: Knowledge | None = None  # what those knew who have arrived in this phase,
-    knowledge: Knowledge | None = None  # and in all phases before
-    waiters: list[Waiter] = field(default_factory=list)
-    arrivals: list[Arrival] = field(default_factory=list)  # of the current phase
-    seen: dict[int, Seen] = field(default_factory=dict)  # by warp
-    came: dict[int, int] = field(default_factory=dict)  # the warps that arrived in this phase, and when,
-    completed_by: dict[int, int] | None = None  # and in the last one, None if its last were bytes
-
-    def describe(self) -> str:
-        text = (
-            f"mbarrier at shared offset {self.offset}: phase {self.phase} (parity {self.phase & 1}), "
-            f"{self.pending} of {self.count} arrivals"
-        )
-        if self.bytes < 0:
-            return f"{text} pending, and {-self.bytes} bytes more than announced have come"
-        return f"{text} and {self.bytes} bytes pending"
-
-    def other_phase(self, machine: Machine, thread: int) -> tuple[str, str] | None:
-        """For an error of a thread that uses what a copy is writing: a note and a hint if it has waited before."""
-        return reports.other_phase(machine, self, thread)
 
 
 @state

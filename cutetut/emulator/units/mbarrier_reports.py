@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from ..errors import AsyncMismatch, IllegalInstruction
+from ..machine.machine import Machine
 from ..machine.memory import SHARED_BASE
+from ..machine.pending import Operation
 from ..machine.shared import RANK_SHIFT
 from ..machine.stuck import CERTAIN, NOBODY_EVER, OTHERWISE, TOO_FEW, Cause, Report, Wait, plural, ranges, threads_in
-
-if TYPE_CHECKING:
-    from ..machine.machine import Machine
-    from ..machine.pending import Operation
-    from ..ptx.syntax import Instruction
-    from .mbarrier import Mbarrier, Mbarriers, Waiter
+from ..ptx.syntax import Instruction
+from .mbarrier_objects import Mbarrier, Waiter, place_of
 
 BYTES = "the byte count of expect_tx, that of all copies of a phase: with less, waiters read too early"
 ANNOUNCED = "the byte count of expect_tx against the bytes that the copies bring"
 DESTINATION = ", and to which CTA each copy goes: its rank, or the multicast mask"
 ARRIVALS = "the arrival count of mbarrier_init against the threads that arrive"
 PARITY = "the parity of the waits: on a barrier with no phase complete yet, parity 1 passes and parity 0 waits"
+
+
+class Mbarriers(Protocol):
+    """What the unit keeps (mbarrier.py), as far as its reports read it."""
+
+    machine: Machine
+    objects: dict[int, Mbarrier]  # by host address
+    users: dict[int, set[int]]  # instruction that arrives or waits -> offsets of its barriers
 
 
 class Waits:
@@ -242,24 +248,6 @@ def passed_at_once(unit: Mbarriers, thread: int) -> list[str]:
     if last.phase >= 0:
         return []
     return [
-        f"  its wait at {_place(unit.machine, last.inst, thread)} for the mbarrier at shared offset "
+        f"  its wait at {place_of(unit.machine.scheduler, last.inst, thread)} for the mbarrier at shared offset "
         f"{barrier.offset} passed at once: parity 1 names the phase before the first, and that is complete"
     ]
-
-
-def other_phase(machine: Machine, barrier: Mbarrier, thread: int) -> tuple[str, str] | None:
-    """A thread uses what a copy is writing, having waited for an earlier phase: that, and what to look at."""
-    last = barrier.seen.get(thread >> 5)
-    if last is None or last.phase < 0 or last.completed != barrier.phase:
-        return None
-    return (
-        f"  its warp has waited for phase {last.phase} of that mbarrier at {_place(machine, last.inst, thread)}; "
-        f"the copy belongs to phase {barrier.phase}",
-        f"the release of the stage, which must come after this use of phase {last.phase}; "
-        f"or the wait for phase {barrier.phase} of the mbarrier that the copy signals, if it is meant to use that",
-    )
-
-
-def _place(machine: Machine, inst: Instruction, thread: int) -> str:
-    place = machine.scheduler.place(inst, thread)
-    return place.source or f"PTX line {place.ptx_line}"

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from ..errors import DivergentBarrier, EmulatorError, IllegalInstruction
+from ..machine.machine import Machine
 from ..machine.stuck import OTHERWISE, Cause, Report, Wait, by_instruction, threads_in
 from ..machine.threads import DONE
-from ..ptx.syntax import Immediate
-
-if TYPE_CHECKING:
-    from ..machine.machine import Machine
-    from ..ptx.syntax import Instruction
-    from .named_barriers import Barriers, NamedBarrier
+from ..ptx.syntax import Immediate, Instruction
+from .named_barrier_phases import NamedBarrier
 
 SAME_COUNT = "every bar.sync and bar.arrive of one phase must name the same number of threads"
 USE = "the number and the thread count of each named barrier, and who arrives there"
 EVERY_WARP = "a barrier for all threads inside a branch that only some warps take: every warp must come to it"
+
+
+class Barriers(Protocol):
+    """What the unit keeps (named_barriers.py), as far as its reports read it."""
+
+    machine: Machine
+    pending: dict[tuple[int, int], NamedBarrier]  # by CTA and number
+    used: dict[tuple[int, int], dict[int, Instruction]]  # (warp, number) -> count -> where it arrived
+    last_wait: dict[tuple[int, int], NamedBarrier]  # (warp, number) -> the last phase it waited for
+    last_of_cta: dict[tuple[int, int], NamedBarrier]  # the last phase of a barrier without a count
+
+    def live_threads(self, cta: int) -> int:
+        """The threads that a barrier without a count waits for."""
+        ...
+
 
 # -- counts that disagree -------------------------------------------------------------------------
 
@@ -98,7 +110,7 @@ def left_behind(unit: Barriers, cta: int) -> None:
 
 def in_a_branch(unit: Barriers, here: int, other: int) -> EmulatorError | None:
     """Two warps are at odds about a barrier of the whole CTA: they meet, or are about to, at different lines."""
-    machine, report = unit.machine, Report(unit.machine.scheduler)
+    machine, report = unit.machine, Report(unit.machine)
     cta = int(machine.cta_of[32 * here])
     if cta != int(machine.cta_of[32 * other]) or here == other:
         return None

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..checks.clocks import Knowledge
 from ..checks.ordering import Ordering
 from ..errors import EmulatorError, IllegalInstruction
 from ..machine.memory import threads_of, warps_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
 from ..machine.threads import DONE
 from . import named_barrier_reports as reports
+from .named_barrier_phases import NamedBarrier
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
@@ -21,26 +20,6 @@ if TYPE_CHECKING:
     from ..ptx.syntax import Instruction
 
 ALL_THREADS = 0  # the count of a barrier without one: every warp of the CTA that has not exited
-
-
-@dataclass
-class NamedBarrier:
-    """Arrivals of the current phase, in threads; a warp always counts as 32 of them."""
-
-    expected: int
-    arrived: int = 0
-    waiting: list[tuple[Instruction, np.ndarray]] = field(default_factory=list)  # threads asleep here,
-    passing: list[tuple[Instruction, np.ndarray]] = field(default_factory=list)  # and those that went on
-    on_release: Step | None = None
-    known: Knowledge | None = None  # what those who have arrived knew
-
-    @property
-    def arrivals(self) -> list[tuple[Instruction, np.ndarray]]:
-        return self.waiting + self.passing
-
-    def has(self, warp: int) -> bool:
-        """Whether a warp takes part in this phase."""
-        return any((threads >> 5 == warp).any() for _, threads in self.arrivals)
 
 
 @state
@@ -204,11 +183,11 @@ def _sync(inst: Instruction, machine: Machine) -> Step:
 
     def step(sel: Selection) -> int | None:
         scheduler = machine.scheduler
-        if same_barrier and scheduler.common is not None and not scheduler.machine.unit(Barriers).pending:
+        if same_barrier and scheduler.common is not None and not machine.unit(Barriers).pending:
             machine.unit(Barriers).last_of_cta.clear()
             machine.unit(Ordering).clocks.meet_in_ctas(machine.residents)
             return following  # the whole machine stands here: all barriers complete at once
-        scheduler.machine.unit(Barriers).arrive(sel, ids[sel], count[sel], inst, wait=True)
+        machine.unit(Barriers).arrive(sel, ids[sel], count[sel], inst, wait=True)
         return None
 
     return step

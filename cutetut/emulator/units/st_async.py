@@ -29,7 +29,7 @@ from .mbarrier import Mbarriers
 if TYPE_CHECKING:
     from ..machine.machine import Machine
     from ..ptx.syntax import Instruction
-    from .mbarrier import Mbarrier
+    from .mbarrier_objects import Mbarrier
 
 COMPLETION = "mbarrier::complete_tx::bytes"
 STORED = ("b32", "b64", "u32", "u64", "s32", "s64", "f32", "f64")

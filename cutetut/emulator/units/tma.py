@@ -34,7 +34,7 @@ from .tensormap import SWIZZLE_BYTES, TensorMap, decode
 if TYPE_CHECKING:
     from ..machine.machine import Machine
     from ..ptx.syntax import Instruction
-    from .mbarrier import Mbarrier
+    from .mbarrier_objects import Mbarrier
 
 _TO = "the box {} shared address {:#x}; TMA needs a multiple of 128"
 _ALIGN = "the alignment of the buffer in shared memory: 128 bytes for TMA, 1024 with the 128-byte swizzle"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import DivergentBarrier, EmulatorError, IllegalInstruction, Uninitialized
+from ..machine.lanes import shuffle_sources
 from ..machine.memory import threads_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.threads import DONE
@@ -150,21 +151,6 @@ def _check_count(inst: Instruction, count: int) -> None:
 # -- shfl.sync ------------------------------------------------------------------------------------
 
 
-def _source_lanes(mode: str, lane: np.ndarray, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The lane to read and whether it is in range, as the pseudo-code of section 9.7.9.6 has it."""
-    lane, b = lane.astype(np.int32), (b & 31).astype(np.int32)
-    clamp, segment = (c & 31).astype(np.int32), (c >> 8 & 31).astype(np.int32)
-    low = lane & segment
-    limit = low | (clamp & ~segment)
-    if mode == "up":
-        j = lane - b
-        inside = j >= limit
-    else:
-        j = lane + b if mode == "down" else lane ^ b if mode == "bfly" else low | (b & ~segment)
-        inside = j <= limit
-    return np.where(inside, j, lane), inside
-
-
 @opcode("shfl.sync", unit="warp", forms=".up .down .bfly .idx .b32  d|p, a, b, c, membermask", section="9.7.9.6",
         joins=4)  # fmt: skip
 def decode_shfl(inst: Instruction, machine: Machine) -> Step:
@@ -190,22 +176,6 @@ def decode_shfl(inst: Instruction, machine: Machine) -> Step:
             p[sel] = inside
 
     return step
-
-
-def shuffle_sources(inst: Instruction, machine: Machine) -> Callable[[Selection], tuple[np.ndarray, np.ndarray]]:
-    """The thread that each thread of a shuffle reads, and whether its lane is in range."""
-    b, c = (machine.source(operand, np.uint32) for operand in inst.operands[2:4])
-    first_of_warp, mode = machine.warp_of * 32, inst.parts[2]
-    if b.strides == (0,) and c.strides == (0,):  # the usual case: every lane's partner is known now
-        lanes, inside = _source_lanes(mode, machine.lane, b, c)
-        threads = first_of_warp + lanes
-        return lambda sel: (threads[sel], inside[sel])
-
-    def sources(sel: Selection) -> tuple[np.ndarray, np.ndarray]:
-        lanes, inside = _source_lanes(mode, machine.lane[sel], b[sel], c[sel])
-        return first_of_warp[sel] + lanes, inside
-
-    return sources
 
 
 def _check_sources(inst: Instruction, machine: Machine, sel: Selection, j: np.ndarray, bits: np.ndarray) -> None:

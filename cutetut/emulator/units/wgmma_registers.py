@@ -15,7 +15,7 @@ import numpy as np
 from ..checks.async_ordering import AsyncOrdering
 from ..errors import IllegalInstruction, InFlight, MissingFence
 from ..machine.memory import threads_of
-from ..machine.opcodes import Selection, Step, UnitState, state
+from ..machine.opcodes import Selection, Step, UnitState, Wrapper, state, wrapper
 from ..machine.pending import Operation
 from ..numbers.matrix_formats import add_rounded
 from ..ptx.constants import constants
@@ -168,7 +168,7 @@ class Wgmma(UnitState):
         a read, and NVIDIA's dense_gemm_fp8_2xacc.py relies on that.
         """
         mine = [name for name in (*written, *read) if name in self.rows]
-        if not mine:
+        if not mine or inst.opcode.startswith("wgmma"):
             return step
         fragments = list(dict.fromkeys(f for name in mine for f in self.holders[name]))
         results = [name for name in written if name in self.rows]
@@ -396,3 +396,9 @@ class Wgmma(UnitState):
             values = rounded.ravel().take(to_registers(matrix.shape[1]), mode="clip")
             bits = np.ascontiguousarray(values.T).view(np.uint32).T if d == "f16" else values.view(np.uint32)
             self.machine.bank[fragment.bank, group : group + WARPGROUP] = bits
+
+
+@wrapper
+def watching(machine: Machine) -> Wrapper:
+    """Every ordinary instruction that touches a WGMMA's registers is watched."""
+    return machine.unit(Wgmma).watch

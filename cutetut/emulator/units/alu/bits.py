@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...machine.arithmetic import Modifiers, Operation
 from ...machine.opcodes import Selection, Step, unsupported
+from ...numbers.logic import LOGIC, three_input
+from ...numbers.types import DTYPES
 from ...ptx.syntax import Immediate, Operand, Pair
-from .forms import DTYPES, Modifiers, Operation, assign, bind, check_modifiers, decode, form, functions, operands
+from .forms import assign, bind, check_modifiers, decode, form, functions, operands
 from .forms import same_type as same
 
 if TYPE_CHECKING:
@@ -17,7 +20,6 @@ if TYPE_CHECKING:
     from ...ptx.syntax import Instruction
 
 u32 = np.uint32
-LOGIC = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 FUNNEL_BITS = np.uint64(32)
 
 
@@ -50,40 +52,6 @@ def _assign_from(d: np.ndarray, value: Callable[[Selection], np.ndarray]) -> Ste
 
 
 # -- 9.7.8.6: any function of three bits -----------------------------------------------------------
-
-TWO_INPUT: list[Callable[[np.ndarray, np.ndarray], np.ndarray]] = [  # index: bit 2a+b is the value at (a, b)
-    lambda a, b: a & 0,
-    lambda a, b: ~(a | b),
-    lambda a, b: ~a & b,
-    lambda a, b: ~a,
-    lambda a, b: a & ~b,
-    lambda a, b: ~b,
-    lambda a, b: a ^ b,
-    lambda a, b: ~(a & b),
-    lambda a, b: a & b,
-    lambda a, b: ~(a ^ b),
-    lambda a, b: b,
-    lambda a, b: ~a | b,
-    lambda a, b: a,
-    lambda a, b: a | ~b,
-    lambda a, b: a | b,
-    lambda a, b: a | ~u32(0),
-]
-
-
-def three_input(table: int) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
-    """The function whose value at bits (a, b, c) is bit 4a+2b+c of table.
-
-    Shannon's expansion over c: f = f0 ^ (c & (f0 ^ f1)), and the difference is a two-input function too.
-    """
-    low, high = (sum((table >> (2 * i + c) & 1) << i for i in range(4)) for c in (0, 1))
-    base, change = TWO_INPUT[low], TWO_INPUT[low ^ high]
-    if low == high:
-        return lambda a, b, c: base(a, b)
-    if low == 0:
-        return lambda a, b, c: c & change(a, b)
-    return lambda a, b, c: base(a, b) ^ (c & change(a, b))
-
 
 def decode_lop3(inst: Instruction, machine: Machine) -> Step:
     """lop3.b32 d, a, b, c, table; with a boolean operator also the predicate (d != 0) op q."""

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...machine.arithmetic import Compute
 from ...machine.opcodes import Selection, Step, unsupported
+from ...numbers.logic import LOGIC
 from ...numbers.rounding import decode as decode_format
 from ...numbers.rounding import encode, flush32
+from ...numbers.types import DTYPES, INTEGER
 from ...ptx.syntax import Pair
-from .bits import LOGIC
-from .forms import DTYPES, INTEGER, Compute, check_modifiers, operands, refuse_constants
+from .forms import check_modifiers, operands, refuse_constants
 from .half import flush16, format_of
 from .integer import split
 

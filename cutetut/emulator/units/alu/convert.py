@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...machine.arithmetic import Compute, Modifiers, Operation
 from ...machine.opcodes import Selection, Step, unsupported
 from ...numbers.rounding import (
     FORMATS,
@@ -36,19 +37,9 @@ from ...numbers.rounding import (
     round32,
     saturate,
 )
+from ...numbers.types import DTYPES, INTEGER, PAIR_DTYPES
 from ...ptx.syntax import Register
-from .forms import (
-    DTYPES,
-    INTEGER,
-    Compute,
-    IllegalForm,
-    Modifiers,
-    Operation,
-    bind,
-    check_modifiers,
-    operands,
-    refuse_constants,
-)
+from .forms import IllegalForm, bind, check_modifiers, operands, refuse_constants
 from .half import relu
 from .integer import split
 
@@ -226,8 +217,6 @@ PACKED_MODIFIERS = {  # (result, source) -> modifiers
     ("e4m3x2", "f16x2"): "rn! satfinite! relu", ("e5m2x2", "f16x2"): "rn! satfinite! relu",
     ("f16x2", "e4m3x2"): "rn! relu", ("f16x2", "e5m2x2"): "rn! relu",
 }  # fmt: skip
-PAIR_DTYPES: dict[str, type] = {"e4m3x2": np.uint16, "e5m2x2": np.uint16, "f16x2": np.uint32, "bf16x2": np.uint32}
-
 
 def pair(result: str, source: str, m: Modifiers) -> Operation:
     """The operation of a conversion to a pair: from two float32 (the first operand to the upper half) or a pair."""

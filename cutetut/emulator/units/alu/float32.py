@@ -14,9 +14,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...machine.arithmetic import ROUNDING, Compute, Modifiers, Operation, rounding
 from ...numbers import rounding as floats
 from ...numbers.rounding import NAN32, add_odd, extreme, f32, f64, flush32, flush32_result, quiet, saturate
-from .forms import DTYPES, ROUNDING, Compute, IllegalForm, Modifiers, Operation, form, rounding, same_type
+from ...numbers.types import DTYPES
+from .forms import IllegalForm, form, same_type
 
 SINGLE: dict[str, Callable[..., np.ndarray]] = {
     "add": floats.add32, "sub": floats.sub32, "mul": floats.mul32, "fma": floats.fma32, "mad": floats.fma32,

@@ -13,36 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...machine.arithmetic import OPERATIONS, Compute, Modifiers, Operation
 from ...machine.opcodes import Selection, Step, unsupported
+from ...numbers.types import DTYPES
+from ...numbers.types import INTEGER as INTEGER
 from ...ptx.syntax import Immediate, Operand
 
 if TYPE_CHECKING:
     from ...machine.machine import Machine
     from ...ptx.syntax import Instruction
-
-Modifiers = frozenset[str]
-Compute = Callable[..., np.ndarray]
-
-INTEGER: dict[str, type] = {
-    "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
-    "s8": np.int8, "s16": np.int16, "s32": np.int32, "s64": np.int64,
-}  # fmt: skip
-BITS: dict[str, type] = {"b8": np.uint8, "b16": np.uint16, "b32": np.uint32, "b64": np.uint64, "pred": np.bool_}
-# The host has no bfloat16 and no packed types: those are seen as integers of their width.
-DTYPES: dict[str, type] = {
-    **INTEGER, **BITS, "f32": np.float32, "f64": np.float64, "f16": np.uint16, "bf16": np.uint16,
-    "f16x2": np.uint32, "bf16x2": np.uint32, "u16x2": np.uint32, "s16x2": np.uint32,
-}  # fmt: skip
-ROUNDING = "rn|rz|rm|rp"
-
-
-@dataclass(frozen=True)
-class Operation:
-    """result = compute(*sources): the dtype each register is seen as, and the function between them."""
-
-    result: type
-    sources: tuple[type, ...]
-    compute: Compute
 
 
 class IllegalForm(Exception):
@@ -90,11 +69,6 @@ def same_type(kind: str, sources: int, compute: Compute) -> Operation:
     return Operation(dtype, (dtype,) * sources, compute)
 
 
-def rounding(modifiers: Modifiers) -> str:
-    """The rounding mode among the modifiers; rn when there is none."""
-    return next((mode for mode in ROUNDING.split("|") if mode in modifiers), "rn")
-
-
 def check_modifiers(inst: Instruction, allowed: str, present: tuple[str, ...]) -> Modifiers:
     """The modifiers as a set; raises UnknownInstruction for one too many or one missing."""
     left = list(present)
@@ -121,21 +95,13 @@ def find(inst: Instruction) -> tuple[Form, str, tuple[str, ...]]:
     raise unsupported(inst, f"{parts[0]} is emulated for the types {', '.join(table)}")
 
 
-_operations: dict[str, tuple[str, Operation]] = {}  # type and operation of every legal opcode decoded so far
-
-
 def decode(inst: Instruction, machine: Machine) -> Step:
     """Decode any instruction that has a form."""
-    if inst.opcode not in _operations:
-        _operations[inst.opcode] = _operation(inst)
-    kind, operation = _operations[inst.opcode]
+    if inst.opcode not in OPERATIONS:
+        OPERATIONS[inst.opcode] = _operation(inst)
+    kind, operation = OPERATIONS[inst.opcode]
     refuse_constants(inst, kind)
     return bind(inst, machine, operation)
-
-
-def form_of(inst: Instruction) -> tuple[str, Operation] | None:
-    """The type suffix and the operation of an instruction that `decode` has decoded, None for any other."""
-    return _operations.get(inst.opcode)
 
 
 def _operation(inst: Instruction) -> tuple[str, Operation]:

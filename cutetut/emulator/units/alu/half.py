@@ -13,9 +13,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...machine.arithmetic import Compute, Modifiers, Operation
 from ...numbers.rounding import BF16, F16, Format, add_odd, decode, encode, f64, narrow, saturate, tiny
+from ...numbers.types import DTYPES
 from .float32 import extremum
-from .forms import DTYPES, Compute, IllegalForm, Modifiers, Operation, form
+from .forms import IllegalForm, form
 from .integer import split
 
 OOB_NAN = 0x7FF7  # what TMA fills in, of f16 and of bf16

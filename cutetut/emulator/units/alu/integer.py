@@ -10,19 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...machine.arithmetic import Modifiers, Operation
 from ...machine.opcodes import Selection, Step, unsupported
-from .forms import (
-    DTYPES,
-    INTEGER,
-    IllegalForm,
-    Modifiers,
-    Operation,
-    check_modifiers,
-    form,
-    functions,
-    operands,
-    same_type,
-)
+from ...numbers.types import DTYPES, INTEGER
+from .forms import IllegalForm, check_modifiers, form, functions, operands, same_type
 
 if TYPE_CHECKING:
     from ...machine.machine import Machine

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...machine.opcodes import Selection, Step, unsupported
+from ...numbers.types import DTYPES
 from ...ptx.syntax import Operand, Register, Sink, Special, Vector
-from .forms import DTYPES, operands
+from .forms import operands
 
 if TYPE_CHECKING:
     from ...machine.machine import Machine
