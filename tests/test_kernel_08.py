@@ -220,7 +220,7 @@ FAULTS = {
     "commit_group": "InFlight: register",
     "wait_group": "InFlight: register",
     "fence.proxy.async": "MissingFence: operand A of the WGMMA reads shared memory",
-    "bar.sync": "the emulator found no fault",  # the WGMMA itself is a meeting of the warps
+    "bar.sync": "MissingBarrier: operand A of the WGMMA reads shared memory",
     "wait before overwriting A": "InFlight: a store to shared memory that is still being read by the WGMMA",
 }
 
