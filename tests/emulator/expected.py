@@ -360,9 +360,9 @@ EXPECTED = {
     ),
     "no_cluster_barrier_at_end": Expected(
         MissingBarrier,
-        "",
-        ("the CTA exits, and nothing orders that after another CTA's use of its shared memory",),
-        ("mbarrier_arrive(empty, tid)",),
+        "mbarrier_arrive(empty, tid)",
+        (r"shared memory of CTA \(\d, 0, 0\), which has exited",),
+        (),
         "cluster_arrive and cluster_wait at the end",
     ),
 }
