@@ -420,7 +420,7 @@ class Ordering(UnitState):
         return known
 
     def sync_lanes(self, sel: Selection) -> None:
-        """Lanes of one warp meet: bar.warp.sync, shuffles and votes."""
+        """Lanes of one warp meet: bar.warp.sync, and the fences and waits of WGMMA, which no lane passes alone."""
         warps = warps_of(sel)
         if self.clocks.touched[warps].any():
             self.clocks.sync_lanes(warps)
@@ -428,10 +428,6 @@ class Ordering(UnitState):
     def fence_proxy(self, sel: Selection, views: tuple[int, ...]) -> None:
         """A fence between ordinary accesses and those of the async proxy."""
         self.clocks.fence(*_with_views(self.lanes_of(sel), views))
-
-    def meet(self, sel: Selection) -> None:
-        """All lanes of these warps meet at a barrier."""
-        self.clocks.meet(warps_of(sel))
 
 
 def _with_views(
