@@ -101,8 +101,7 @@ def _watch(machine: Machine) -> None:
         value = values[name]
         for at in range(0, len(value) - 7, 8) if offset == WHOLE else (offset,):
             address = int.from_bytes(value[at : at + 8], "little")
-            if memory.find(address) is not None:
-                memory.watch(address)
+            memory.watch(address)  # what is no address is in no allocation
 
 
 def checks() -> Checks:
