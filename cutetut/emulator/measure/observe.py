@@ -18,8 +18,8 @@ from ..machine.opcodes import Watcher
 class Observer(Protocol):
     """Something that looks at launches."""
 
-    def watch(self, machine: Machine) -> Watcher:
-        """A launch begins."""
+    def watch(self, machine: Machine) -> Watcher | None:
+        """A launch begins; None leaves its steps alone."""
 
 
 _current: ContextVar[Observer | None] = ContextVar("observer", default=None)

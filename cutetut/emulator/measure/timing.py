@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..machine.machine import Counters
-from ..machine.opcodes import Opcode, Step, lookup
+from ..machine.opcodes import Opcode, Step, Watcher, lookup
 from .counters import kind_of
 
 if TYPE_CHECKING:
@@ -25,18 +25,10 @@ class Launches:
     def __init__(self) -> None:
         self.counters: list[Counters] = []
 
-    def watch(self, machine: Machine) -> Launches:
-        """A launch begins."""
+    def watch(self, machine: Machine) -> Watcher | None:
+        """A launch begins; its steps are left alone, so that they may be compiled."""
         self.counters.append(machine.counters)
-        return self
-
-    def executed(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
-        """The step itself."""
-        return step
-
-    def issued(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
-        """The step itself."""
-        return step
+        return None
 
 
 class Timing(Launches):
@@ -69,6 +61,10 @@ class Timing(Launches):
     def executed(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
         """The step with a clock around it."""
         return self._timed(step, (entry.unit, kind_of(inst, entry)))
+
+    def issued(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
+        """The step itself."""
+        return step
 
     def _timed(self, function: Callable[..., Any], key: Key) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
