@@ -92,7 +92,9 @@ def launch(
 def _watch(machine: Machine) -> None:
     """Tell memory which allocations the kernel may write: of others nobody needs to know who reads them when."""
     kernel, memory = machine.kernel, machine.memory
-    written = may_write(kernel)
+    if kernel.writes is None:  # the same for every launch
+        kernel.writes = may_write(kernel)
+    written = kernel.writes
     if ANYWHERE in written:
         memory.watch(None)
         return

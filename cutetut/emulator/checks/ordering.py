@@ -427,13 +427,8 @@ class Ordering(UnitState):
 
     def fence_proxy(self, sel: Selection, views: tuple[int, ...]) -> None:
         """A fence between ordinary accesses and those of the async proxy."""
-        self.clocks.fence(*_with_views(self.lanes_of(sel), views))
-
-
-def _with_views(
-    who: tuple[np.ndarray, np.ndarray | None], views: tuple[int, ...]
-) -> tuple[np.ndarray, tuple[int, ...], np.ndarray | None]:
-    return who[0], views, who[1]
+        warps, lanes = self.lanes_of(sel)
+        self.clocks.fence(warps, views, lanes)
 
 
 def _span(sel: Selection) -> slice | np.ndarray:

@@ -157,6 +157,7 @@ class Function:
     body: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    writes: Any = field(default=None, repr=False, compare=False)  # what it may write through (checks/written.py)
     facts: Any = field(default=None, repr=False, compare=False)  # what a launch need not find out again (decoding.py)
 
     def param_offset(self, name: str) -> int:
