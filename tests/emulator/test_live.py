@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cutetut import collector
 from cutetut.emulator import ptx
@@ -34,6 +35,24 @@ def test_tensors_from_before_and_after_are_found_while_they_live(early: list[tor
     address = early[0].data_ptr()
     early.clear()
     assert (found := live.search(address)) is None or found[1] != 4 * 4099
+
+
+def test_tensors_without_bytes_are_no_memory() -> None:
+    """torch.compile leaves such tensors behind; a later launch must not trip over them."""
+    tensor = torch.zeros(4099)
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(tensor)
+    alive = [fake, torch.zeros(4099, device="meta"), torch.zeros(3).to_sparse()]
+    found: list[object] = []
+
+    def search_and_return(row: torch.Tensor) -> torch.Tensor:
+        found.append(live.search(tensor.data_ptr()))
+        return row
+
+    torch.vmap(search_and_return)(torch.zeros(2, 4099))
+    found.append(live.search(tensor.data_ptr()))
+    assert [one is not None and one[:2] for one in found] == [(tensor.data_ptr(), 4 * 4099)] * 2  # type: ignore[index]
+    assert len(alive) == 3
 
 
 def test_of_a_tensor_map_only_the_first_word_is_a_pointer() -> None:

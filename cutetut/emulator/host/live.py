@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from . import fresh
 from .dlpack import Span, label
@@ -166,10 +167,14 @@ def _reachable() -> list[torch.Tensor]:
 
 
 def _holds(tensor: torch.Tensor, address: int) -> bool:
-    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+    if tensor.layout != torch.strided or tensor.device.type != "cpu" or issubclass(type(tensor), FakeTensor):
         return False
-    storage = tensor.untyped_storage()
-    return storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes()
+    try:
+        storage = tensor.untyped_storage()
+        start = storage.data_ptr()
+    except RuntimeError:  # a wrapper without bytes, as vmap or torch.compile make them
+        return False
+    return start <= address < start + storage.nbytes()
 
 
 def torch_span(tensor: torch.Tensor, name: str) -> Span:
