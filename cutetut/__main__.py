@@ -1,9 +1,10 @@
-"""The command line: `python -m cutetut doctor | run | emulate | record | bench`."""
+"""The command line: `python -m cutetut doctor | run | emulate | record | bench | cache`."""
 
 from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 from collections.abc import Sequence
 
@@ -42,6 +43,8 @@ def parser() -> argparse.ArgumentParser:
     )
     emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
     emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
+    cache = commands.add_parser("cache", help="the compiled kernels that the emulator keeps on disk")
+    cache.add_argument("--clear", action="store_true", help="remove them all")
     return top
 
 
@@ -53,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from cutetut import doctor
 
         return doctor.main()
+    if options.command == "cache":
+        return _cache(options.clear)
     if options.command == "emulate":
         from cutetut import collector
 
@@ -105,6 +110,19 @@ def _on_notebooks(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"\ncutetut {options.command}: interrupted; nothing was left half written", file=sys.stderr)
         return 130
+
+
+def _cache(remove: bool) -> int:
+    from cutetut.emulator.host import compile_cache
+
+    use = compile_cache.clear() if remove else compile_cache.use()
+    if use.folder is None:
+        print(f"no compiled kernels are kept: {compile_cache.VARIABLE}={os.environ.get(compile_cache.VARIABLE, '')}")
+        return 0
+    verb = "removed " if remove else ""
+    limit = "" if remove else f", at most {compile_cache.LARGEST >> 20} MiB"
+    print(f"{use.folder}: {verb}{use.entries} compiled functions, {use.nbytes / 2**20:.1f} MiB{limit}")
+    return 0
 
 
 def _write_tables() -> None:
