@@ -172,6 +172,15 @@ class Reports:
         scheduler.warn(what, body[access.inst], int(threads[rows][0]), error.hint,
                        (body[stamp.inst], self.owners[stamp.agent], "it was read here"))  # fmt: skip
 
+    def after_copy(
+        self, shadow: Shadow, found: np.ndarray, late: np.ndarray, host: np.ndarray, threads: np.ndarray,
+        access: Access,
+    ) -> None:  # fmt: skip
+        """Threads store to global memory that a copy may still read."""
+        stamp, rows, at = _first(shadow, found, late, host, threads)
+        error = self.still_needed(stamp, threads[rows], self._place(shadow, at), access.inst, "a store to")
+        self.tell(error, access.inst)
+
     def still_needed(self, stamp: Stamp, threads: np.ndarray, place: str, inst: int, verb: str) -> EmulatorError:
         """Something writes where others read, and nothing orders the two."""
         reader = self._reader(stamp, int(threads[0]))
