@@ -87,7 +87,8 @@ MISTAKES = {
         new=True,
     ),
     "tile_overwritten_while_tma_loads_it": Mistake(
-        "renew", (("# before it is overwritten", NOTHING),), UNORDERED, ("# the tile comes", "mT[i, lane] = mX"), new=True
+        "renew", (("# before it is overwritten", NOTHING),), UNORDERED, ("# the tile comes", "mT[i, lane] = mX"),
+        new=True,
     ),
     "tile_stored_while_another_cta_loads_it": Mistake(
         "swap", (("# both have loaded", "while mCount[0] < 0:"),), UNORDERED, ("# the other's tile", "# over the own"),
