@@ -51,6 +51,15 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit status: 0 if all went well."""
     options = parser().parse_args(_with_kinds(list(sys.argv[1:] if argv is None else argv)))
+    try:
+        return _run(options)
+    except ModuleNotFoundError as missing:
+        what = f"it needs the package {missing.name}, which is not installed"
+        print(f"cutetut {options.command}: {what}; `python -m cutetut doctor` says what to type", file=sys.stderr)
+        return 1
+
+
+def _run(options: argparse.Namespace) -> int:
     # each subcommand imports what it needs, so that the doctor can look at a machine where little works
     if options.command == "doctor":
         from cutetut import doctor
@@ -90,7 +99,7 @@ def _on_notebooks(options: argparse.Namespace) -> int:
             return int(execute.run(options.notebook) > 0)
         if options.command == "record":
             return int(execute.record(options.notebook) > 0)
-        if options.add and (len(options.notebook) != 1 or options.notebook == ["emulator"]):
+        if options.add is not None and (len(options.notebook) != 1 or options.notebook == ["emulator"]):
             raise bench.BenchError("--add adds rows to the table of one notebook: name it")
         if options.tables:
             _write_tables()
@@ -99,7 +108,7 @@ def _on_notebooks(options: argparse.Namespace) -> int:
             if name == "emulator":
                 _bench_emulator()
                 continue
-            print(f"wrote {bench.add(name, options.add) if options.add else bench.run(name)}")
+            print(f"wrote {bench.run(name) if options.add is None else bench.add(name, options.add)}")
         return 0
     except (BackendError, NotebookError, NotRecordable, bench.BenchError, bench.NeedsGPU) as error:
         print(f"cutetut {options.command}: {error}", file=sys.stderr)
