@@ -8,6 +8,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from cutetut import backend
+
 
 def parser() -> argparse.ArgumentParser:
     """The subcommands and their arguments."""
@@ -51,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit status: 0 if all went well."""
     options = parser().parse_args(_with_kinds(list(sys.argv[1:] if argv is None else argv)))
+    backend.activate_on_request()
     try:
         return _run(options)
     except ModuleNotFoundError as missing:
@@ -90,7 +93,6 @@ def _with_kinds(argv: list[str]) -> list[str]:
 def _on_notebooks(options: argparse.Namespace) -> int:
     """run, record and bench: what goes wrong for a known reason is one clear message, not a traceback."""
     from cutetut import bench, execute
-    from cutetut.backend import BackendError
     from cutetut.notebooks import NotebookError
     from cutetut.provenance import NotRecordable
 
@@ -110,7 +112,7 @@ def _on_notebooks(options: argparse.Namespace) -> int:
                 continue
             print(f"wrote {bench.run(name) if options.add is None else bench.add(name, options.add)}")
         return 0
-    except (BackendError, NotebookError, NotRecordable, bench.BenchError, bench.NeedsGPU) as error:
+    except (backend.BackendError, NotebookError, NotRecordable, bench.BenchError, bench.NeedsGPU) as error:
         print(f"cutetut {options.command}: {error}", file=sys.stderr)
         return 1
     except OSError as error:  # a full disk, say: the files are replaced whole or not at all
@@ -143,8 +145,6 @@ def _write_tables() -> None:
 
 def _bench_emulator() -> None:
     """The emulator's own speed, which needs no GPU."""
-    from cutetut import backend
-
     backend.activate()
     from cutetut import bench_emulator  # imports CuTe DSL, which must find the environment prepared
 
