@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from cutetut import backend
 
 
 def parser() -> argparse.ArgumentParser:
     """The subcommands and their arguments."""
-    top = argparse.ArgumentParser(prog="python -m cutetut", description=__doc__)
+    name = "cutetut" if Path(sys.argv[0]).name == "cutetut" else "python -m cutetut"
+    top = argparse.ArgumentParser(prog=name, description=__doc__)
+    top.add_argument("--version", action="version", version=f"cutetut {importlib.metadata.version('cutetut')}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     commands.add_parser("doctor", help="what this machine has, what will run where, what to do about problems")
     run = commands.add_parser("run", help="execute notebooks here, changing no file")
@@ -151,7 +155,12 @@ def _bench_emulator() -> None:
     bench_emulator.run()
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """What the shell calls."""
     status = main()
     gc.freeze()  # the process ends: looking for garbage among all modules once more would take it half a second
     sys.exit(status)
+
+
+if __name__ == "__main__":
+    command()
