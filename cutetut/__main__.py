@@ -24,6 +24,7 @@ def parser() -> argparse.ArgumentParser:
     record = commands.add_parser("record", help="on a Hopper GPU: execute notebooks and write their outputs")
     for command in (run, record):
         command.add_argument("notebook", nargs="*", help="such as 00_start_here; all of _toc.yml if none is named")
+    run.add_argument("--jobs", type=_count, metavar="N", help="how many at a time; one for each core, up to 4")
     bench = commands.add_parser(
         "bench", help="on a Hopper GPU: measure notebooks beside the vendor's kernels; the emulator anywhere"
     )
@@ -52,6 +53,13 @@ def parser() -> argparse.ArgumentParser:
     cache = commands.add_parser("cache", help="the compiled kernels that the emulator keeps on disk")
     cache.add_argument("--clear", action="store_true", help="remove them all")
     return top
+
+
+def _count(text: str) -> int:
+    """A number of 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,7 +110,7 @@ def _on_notebooks(options: argparse.Namespace) -> int:
 
     try:
         if options.command == "run":
-            return int(execute.run(options.notebook) > 0)
+            return int(execute.run(options.notebook, options.jobs) > 0)
         if options.command == "record":
             return int(execute.record(options.notebook) > 0)
         if options.add is not None and (len(options.notebook) != 1 or options.notebook == ["emulator"]):
