@@ -110,7 +110,7 @@ class AsyncOrdering(UnitState):
             raise reports.overwrites_mbarrier(host, thread)
         op = self.machine.pending.writing(host)
         if op is not None:
-            raise reports.under_way("a copy into shared memory that is still being written by", op, one)
+            raise reports.under_way("a copy into shared memory that is still being written by", op, one, host)
 
     def _no_reader(self, shadow: Shadow, where: slice | np.ndarray, thread: int, inst: int, address: object) -> None:
         """Nobody may still read what a copy is about to overwrite."""
@@ -146,7 +146,7 @@ class AsyncOrdering(UnitState):
                 op = self.machine.pending.reading(host)
                 if op is not None:
                     what = "a copy overwrites shared memory that is still being read by"
-                    raise order.reports.under_way(what, op, np.array([thread]))
+                    raise order.reports.under_way(what, op, np.array([thread]), host)
                 place = order.reports.place(shadow, host)
                 error = order.reports.still_needed(
                     Stamp.of(int(found[at])), np.array([thread]), place, inst, "a copy to"
@@ -205,7 +205,7 @@ class AsyncOrdering(UnitState):
             raise reports.overwrites_mbarrier(host, int(threads[0]))
         op = self.machine.pending.writing(host)
         if op is not None:
-            raise reports.under_way("a store to shared memory that is still being written by", op, threads)
+            raise reports.under_way("a store to shared memory that is still being written by", op, threads, host)
 
     def arrived_many(
         self, hosts: np.ndarray, nbytes: int, agents: np.ndarray | int, times: np.ndarray | int, inst: int
@@ -293,7 +293,7 @@ class AsyncOrdering(UnitState):
         if state_ == stamps.IN_FLIGHT and op is not None:
             offset = self.machine.shared.where(host)[1]
             what = f"{verb} shared memory at offset {offset}, which is still being written by"
-            raise reports.under_way(what, op, one)
+            raise reports.under_way(what, op, one, host)
         reports.tell(reports.unwritten(host, one, verb), inst)
 
     def _late_for_proxy(self, found: np.ndarray, warps: slice, view: int) -> np.ndarray | None:

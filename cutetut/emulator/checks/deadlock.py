@@ -23,7 +23,7 @@ SHOWN = 8  # waits that are described
 VICTIMS = "  these only wait for those above:"
 
 
-def error(scheduler: Scheduler) -> EmulatorError:
+def why(scheduler: Scheduler) -> EmulatorError:
     """DivergentBarrier for lanes whose mates can never join them, otherwise Deadlock."""
     report = Report(scheduler.machine)
     parked = np.flatnonzero(report.status == PARKED)
@@ -39,7 +39,10 @@ def error(scheduler: Scheduler) -> EmulatorError:
         lines += [VICTIMS, *_lines(victims)]
     lines += _exited(report)
     what = "every thread that is left waits, and nothing can wake it:\n" + "\n".join(lines)
-    return Deadlock(what, hint="; ".join(_hints(roots)))
+    error = Deadlock(what, hint="; ".join(_hints(roots)))
+    error.sides = [side for wait in [*roots, *victims] for side in wait.sides]
+    error.locations = tuple(dict.fromkeys(place for wait in [*roots, *victims] for place in wait.locations))
+    return error
 
 
 def _lines(waits: list[Wait]) -> list[str]:
@@ -165,7 +168,9 @@ def _parked(report: Report, parked: np.ndarray) -> list[Wait]:
             mates[here] = False
             what = "all four warps of a warpgroup" if block.joins_warpgroup else "the other lanes of their warp"
             line = f"  {report.who(here)} wait for {what} at {inst.opcode} ({report.short(inst)})"
-            waits.append(Wait(here, [line], np.flatnonzero(mates & (report.status != DONE))))
+            helpers = np.flatnonzero(mates & (report.status != DONE))
+            sides = report.sides("waits", inst, here, inst.opcode)
+            waits.append(Wait(here, [line], helpers, sides=sides))
     return waits
 
 
@@ -177,7 +182,8 @@ def _spinning(report: Report) -> list[Wait]:
         here = ready[report.machine.cta_of[ready] == cta]
         inst = report.program.blocks[int(report.pc[here[0]])].instructions[0]
         line = f"  {report.who(here)} look again and again at memory that nobody changes ({report.short(inst)})"
-        waits.append(Wait(here, [line], others, [Cause(OTHERWISE, SPINNING)]))
+        sides = report.sides("waits", inst, here, "memory that nobody changes")
+        waits.append(Wait(here, [line], others, [Cause(OTHERWISE, SPINNING)], sides))
     return waits
 
 

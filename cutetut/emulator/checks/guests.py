@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import InFlight, MissingBarrier
+from ..findings import Location
 from ..machine.machine import Machine
 from ..machine.pending import Operation
 from .clocks import GENERIC, INITS, Clocks
@@ -43,11 +44,13 @@ class Guests:
                     "another CTA's shared memory is used before the cluster has met: that CTA may not have started",
                     threads=visitors[strange],
                     hint="cluster_arrive and cluster_wait in every CTA before another CTA's shared memory is used",
-                )
+                    kind="missing-cluster-barrier", locations=(self._memory_of(cta),),
+                )  # fmt: skip
             if (m.scheduler.status[m.cta_of == cta] == DONE).all():
                 ids = tuple(int(v) for v in m.cta_ids[cta])
                 raise MissingBarrier(
                     f"shared memory of CTA {ids}, which has exited", threads=visitors, hint=STAY,
+                    kind="missing-cluster-barrier", locations=(self._memory_of(cta),),
                 )  # fmt: skip
             if inst is not None:
                 self.remote[cta] = (self.clocks.time(int(visitors[0]) >> 5), int(visitors[0]), inst)
@@ -64,15 +67,21 @@ class Guests:
                 continue
             what = f"the CTA exits while its shared memory at offset {where[1]} is still being {where[0]} {op.what}"
             if op.read is not None:
-                m.scheduler.warn(what, op.inst, op.thread, READ_FIRST)
+                place = self._memory_of(cta, where[1])
+                m.scheduler.warn(what, op.inst, op.thread, READ_FIRST, kind="early-exit", location=place)
                 op.read()
                 continue
             hint = "a wait for the mbarrier phase of every load that was issued, before the CTA exits"
-            error = InFlight(what, threads=one, hint=hint)
+            error = InFlight(
+                what, threads=one, hint=hint, kind="early-exit", locations=(self._memory_of(cta, where[1]),)
+            )
             m.scheduler.note(error, op.inst, op.thread, "that was issued here")
             raise error
         if cta in self.remote:
             self._check_guests(cta, one)
+
+    def _memory_of(self, cta: int, offset: int | None = None) -> Location:
+        return Location("shared", offset, cta=tuple(int(v) for v in self.machine.cta_ids[cta]))
 
     def _check_guests(self, cta: int, one: np.ndarray) -> None:
         """Other CTAs have used an exiting CTA's memory: one of its threads must have met them since."""
@@ -83,7 +92,7 @@ class Guests:
         if not any(known):
             error = MissingBarrier(
                 "the CTA exits, and nothing orders that after another CTA's use of its shared memory",
-                threads=one, hint=STAY,
+                threads=one, hint=STAY, kind="early-exit", locations=(self._memory_of(cta),),
             )  # fmt: skip
             m.scheduler.note(error, m.kernel.body[inst], guest, "the other CTA used it here")
             raise error

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import Place
 from ..machine.access import CLUSTER, CTA, GPU, Access, Kind
 from ..machine.machine import Machine
 from ..machine.memory import Allocation, threads_of, warps_of
@@ -35,7 +36,7 @@ class Written:
 
     kernel: str
     regions: tuple[tuple[int, int, np.ndarray], ...]
-    places: dict[int, str]
+    places: dict[int, Place]
 
 
 @state
@@ -108,7 +109,7 @@ class Ordering(UnitState):
     def written(self) -> Written:
         """What this launch has written, for a launch that may begin before it ends."""
         regions, scheduler = [], self.machine.scheduler
-        places: dict[int, str] = {}
+        places: dict[int, Place] = {}
         for shadow in self.regions.values():
             own = shadow.wrote > 0
             if self.grid is not None:
@@ -117,7 +118,7 @@ class Ordering(UnitState):
                 continue
             inst = np.where(own, stamps.instruction_of(shadow.wrote), -1)
             for index in np.unique(inst[own]).tolist():
-                places[index] = scheduler.place(self.machine.kernel.body[index], None).describe()
+                places[index] = scheduler.place(self.machine.kernel.body[index], None)
             regions.append((shadow.start, shadow.granule, inst.astype(np.int32)))
         return Written(scheduler.kernel_name, tuple(regions), places)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import EmulatorError, IllegalInstruction, InFlight, MissingBarrier, MissingFence, Uninitialized
+from ..errors import EmulatorError, IllegalInstruction, InFlight, MissingBarrier, MissingFence, Place, Uninitialized
+from ..findings import Location
 from ..machine.access import Access, Kind
 from ..machine.machine import Machine
 from ..machine.memory import HOST, index
@@ -35,7 +36,7 @@ class Reports:
         self.kinds: dict[int, str] = {}  # agent beside the warps -> "mbarrier", "wgmma", "bulk", "cp.async", "grid"
         self.owners: dict[int, int] = {}  # and the first thread that it works for
         # for a dependent launch: what the kernel before was, and where its instructions stand
-        self.previous: tuple[str, dict[int, str]] = "", {}
+        self.previous: tuple[str, dict[int, Place]] = "", {}
 
     # -- bytes that cannot be used ------------------------------------------------------------
 
@@ -74,7 +75,10 @@ class Reports:
     def unwritten(self, host: int, threads: np.ndarray, verb: str) -> Uninitialized:
         """The error of threads that use shared memory which nothing has written."""
         offset = self.machine.shared.where(host)[1]
-        error = Uninitialized(f"{verb} shared memory that nothing has written: offset {offset}", threads=threads)
+        error = Uninitialized(
+            f"{verb} shared memory that nothing has written: offset {offset}", threads=threads,
+            locations=(self._any_place(host),),
+        )  # fmt: skip
         if copies := self._copies_of_kernel():
             error.notes.append(f"  no copy to it has been issued yet; the kernel's copies to shared memory: {copies}")
             error.hint = f"the wait for such a copy to complete before this use; or {Uninitialized.hint}"
@@ -88,13 +92,14 @@ class Reports:
             return self.unwritten(host, threads, verb or kind.value)
         offset = self.machine.shared.where(host)[1]
         if kind is Kind.STORE:
-            return self.under_way("a store to shared memory that is still being written by", op, threads)
-        verb = verb or kind.value
-        return self.under_way(f"{verb} shared memory at offset {offset}, which is still being written by", op, threads)
+            return self.under_way("a store to shared memory that is still being written by", op, threads, host)
+        what = f"{verb or kind.value} shared memory at offset {offset}, which is still being written by"
+        return self.under_way(what, op, threads, host)
 
-    def under_way(self, what: str, op: Operation, threads: np.ndarray) -> InFlight:
-        """The error of threads that disturb an operation under way."""
-        error = InFlight(f"{what} {op.what}", threads=threads, hint=_missing_wait(op))
+    def under_way(self, what: str, op: Operation, threads: np.ndarray, host: int | None = None) -> InFlight:
+        """The error of threads that disturb an operation under way, at a host address."""
+        where = () if host is None else (self._any_place(host),)
+        error = InFlight(f"{what} {op.what}", threads=threads, hint=_missing_wait(op), locations=where)
         self.machine.scheduler.note(error, op.inst, op.thread, "that was issued here")
         if op.barrier is not None:
             error.notes.append(f"  its barrier: {op.barrier.describe()}")
@@ -110,7 +115,8 @@ class Reports:
             f"{verb} shared memory at offset {self.machine.shared.where(host)[1]}, where an mbarrier lives",
             threads=threads,
             hint="the addresses of the barriers and of the buffers; mbarrier.inval before the memory is used otherwise",
-        )
+            kind="mbarrier-memory", locations=(self._any_place(host),),
+        )  # fmt: skip
         for unit in states(self.machine):
             if (lives := unit.lives_at(host)) is not None:
                 self.machine.scheduler.note(error, *lives)
@@ -158,58 +164,68 @@ class Reports:
         stamp, rows, at = _first(shadow, found, late, host, threads)
         op = self.machine.pending.reading(at)
         if op is not None:
-            raise self.under_way("a store to shared memory that is still being read by", op, threads[rows])
-        error = self.still_needed(stamp, threads[rows], self._place(shadow, at), access.inst, "a store to")
+            raise self.under_way("a store to shared memory that is still being read by", op, threads[rows], at)
+        place = self._place(shadow, at)
+        error = self.still_needed(stamp, threads[rows], place, access.inst, "a store to")
         waited = self.clocks.seen[GENERIC, self.owners[stamp.agent] >> 5, stamp.agent] >= stamp.time
         if self.kinds.get(stamp.agent) != "wgmma" or not waited:
             self.tell(error, access.inst)
             return
         scheduler, body = self.machine.scheduler, self.machine.kernel.body
         what = (
-            f"a store to {self._place(shadow, at)}, which a WGMMA of warp {self._owner(stamp)} has read before, but "
+            f"a store to {place}, which a WGMMA of warp {self._owner(stamp)} has read before, but "
             "only by chance: nothing orders the two"
         )
         scheduler.warn(what, body[access.inst], int(threads[rows][0]), error.hint,
-                       (body[stamp.inst], self.owners[stamp.agent], "it was read here"))  # fmt: skip
+                       (body[stamp.inst], self.owners[stamp.agent], "it was read here"),
+                       "missing-barrier", place)  # fmt: skip
 
-    def still_needed(self, stamp: Stamp, threads: np.ndarray, place: str, inst: int, verb: str) -> EmulatorError:
+    def still_needed(self, stamp: Stamp, threads: np.ndarray, place: Location, inst: int, verb: str) -> EmulatorError:
         """Something writes where others read, and nothing orders the two."""
         reader = self._reader(stamp, int(threads[0]))
         error = MissingBarrier(
             f"{verb} {place}, which {reader} has read or is reading, and nothing orders the two",
             threads=threads,
             hint=READERS,
+            locations=(place,),
         )
         return self.noting(error, stamp, inst, "it is read here")
 
-    def copied_over(self, stamp: Stamp, thread: int, place: str, inst: int, verb: str) -> EmulatorError:
+    def copied_over(self, stamp: Stamp, thread: int, place: Location, inst: int, verb: str) -> EmulatorError:
         """A copy writes where a warp has stored, and nothing orders the two."""
         error = MissingBarrier(
             f"{verb} {place}, which {self._reader(stamp, thread)} has {self._did(stamp)}, and nothing orders the two",
             threads=np.array([thread]),
             hint=BOTH_PASS,
+            locations=(place,),
         )
         return self.noting(error, stamp, inst, "it was written here")
 
-    def _unordered(self, access: Access, place: str, stamp: Stamp, threads: np.ndarray, done: str) -> EmulatorError:
+    def _unordered(
+        self, access: Access, place: Location, stamp: Stamp, threads: np.ndarray, done: str
+    ) -> EmulatorError:
         own = stamp.agent == int(threads[0]) >> 5 and stamp.time >= self.clocks.base
         who = f"lane {stamp.lane} of the same warp" if own else self._reader(stamp, int(threads[0]))
         body = self.machine.kernel.body
-        hint = LANES if own else BOTH_PASS if "shared" in place else FLAG
-        hint = lost_update_hint(body[stamp.inst], body[access.inst]) or hint
+        hint, kind = (LANES, "missing-lane-sync") if own else (BOTH_PASS, "missing-barrier")
+        if not own and place.space == "global":
+            hint, kind = FLAG, "missing-release-acquire"
+        if (lost := lost_update_hint(body[stamp.inst], body[access.inst])) is not None:
+            hint, kind = lost, "lost-update"
         what = f"{access.kind.value} {place}, which {who} {done}, and nothing orders the two"
-        error = MissingBarrier(what, threads=threads, hint=hint)
+        error = MissingBarrier(what, threads=threads, hint=hint, kind=kind, locations=(place,))
         return self.noting(error, stamp, access.inst, "the other access was here")
 
     def _not_waited(
-        self, verb: str, place: str, stamp: Stamp, kind: str, threads: np.ndarray, inst: int
+        self, verb: str, place: Location, stamp: Stamp, kind: str, threads: np.ndarray, inst: int
     ) -> EmulatorError:
         """What an asynchronous operation has written is used, and nobody has waited for it."""
         if kind == "grid":
             kernel, places = self.previous
             error = MissingBarrier(f"{verb} {place}, which {kernel} has written: it may still be running",
-                                   threads=threads, hint=PREVIOUS)  # fmt: skip
-            error.notes.append(f"  it was written here:\n{places[stamp.inst]}")
+                                   threads=threads, hint=PREVIOUS, kind="missing-grid-wait",
+                                   locations=(place,))  # fmt: skip
+            error.add(places[stamp.inst], "it was written here")
             return error
         if kind == "cp.async":
             waited = self.clocks.seen[GENERIC, self.owners[stamp.agent] >> 5, stamp.agent] >= stamp.time
@@ -225,7 +241,7 @@ class Reports:
                 "nor met one that has"
             )
             hint = "the wait for the mbarrier that the copy signals, in every warp that uses what it brings"
-        error = MissingBarrier(what, threads=threads, hint=hint)
+        error = MissingBarrier(what, threads=threads, hint=hint, kind="missing-wait", locations=(place,))
         return self.noting(error, stamp, inst, "the copy was issued here")
 
     def several_writers(self, host: np.ndarray, threads: np.ndarray, access: Access) -> None:
@@ -237,10 +253,12 @@ class Reports:
         if differ is None:
             return
         one, other = differ
+        place = self._any_place(int(host[one]))
         error = MissingBarrier(
-            f"several threads store different values to {self._any_place(int(host[one]))} with one instruction: any of "
-            "them may stay",
+            f"several threads store different values to {place} with one instruction: any of them may stay",
             threads=threads[[one, other]],
+            kind="conflicting-stores",
+            locations=(place,),
             hint="an atomic operation (cute.arch.atomic_add) if all of them count; one thread that stores if one does",
         )
         scheduler = self.machine.scheduler
@@ -263,7 +281,7 @@ class Reports:
     # -- the async proxy ----------------------------------------------------------------------
 
     def not_fenced(
-        self, stamp: Stamp, thread: int, place: str, verb: str, inst: int, globally: bool
+        self, stamp: Stamp, thread: int, place: Location, verb: str, inst: int, globally: bool
     ) -> EmulatorError:
         """The async proxy reads what an ordinary store has written, and no proxy fence (or no barrier) is between."""
         view = ASYNC_GLOBAL if globally else ASYNC_SHARED
@@ -274,6 +292,7 @@ class Reports:
             f"{verb} {place} through the async proxy; {self._reader(stamp, thread)} wrote it with an ordinary store, "
             f"and {what}",
             threads=np.array([thread]),
+            locations=(place,),
         )
         if fenced:
             error.hint = "a barrier between the writers' fence.proxy.async and the thread that issues the operation"
@@ -281,17 +300,19 @@ class Reports:
             error.hint = "fence.proxy.async (.global) in the writing threads, a barrier or flag, then the copy"
         return self.noting(error, stamp, inst, "it was stored here")
 
-    def not_met(self, stamp: Stamp, thread: int, place: str, verb: str, inst: int) -> EmulatorError:
+    def not_met(self, stamp: Stamp, thread: int, place: Location, verb: str, inst: int) -> EmulatorError:
         """One lane starts an operation on what other lanes of its warp have written."""
         error = MissingBarrier(
             f"{verb} {place} through the async proxy; lane {stamp.lane} of the same warp wrote it, and the two lanes "
             "have not met since",
             threads=np.array([thread]),
             hint="cute.arch.sync_warp() between the other lanes' fence.proxy.async and the operation",
+            kind="missing-lane-sync",
+            locations=(place,),
         )
         return self.noting(error, stamp, inst, "it was stored here")
 
-    def async_not_waited(self, stamp: Stamp, thread: int, place: str, verb: str, inst: int) -> EmulatorError:
+    def async_not_waited(self, stamp: Stamp, thread: int, place: Location, verb: str, inst: int) -> EmulatorError:
         kind = self.kinds.get(stamp.agent, "warp")
         return self._not_waited(verb, place, stamp, kind, np.array([thread]), inst)
 
@@ -310,6 +331,8 @@ class Reports:
                 access = m.scheduler.place(m.kernel.body[inst], here)
                 cause.notes.append(f"  what came of it: {error.what}\n{access.describe()}")
                 cause.notes += error.notes
+                cause.others += [(access, error.what), *error.others]
+                cause.locations += error.locations
                 return cause
         return error
 
@@ -341,20 +364,21 @@ class Reports:
         """The number in its CTA of the warp that an agent works for."""
         return (self.owners[stamp.agent] >> 5) % self.machine.warps_per_cta
 
-    def _place(self, shadow: Shadow, host: int) -> str:
-        if shadow.rows is not None:
-            return f"shared memory at offset {self.machine.shared.where(host)[1]}"
-        return self._any_place(host)
+    def _place(self, shadow: Shadow, host: int) -> Location:
+        return self._any_place(host, shadow.granule)
 
-    def _any_place(self, host: int) -> str:
+    def _any_place(self, host: int, nbytes: int = 1) -> Location:
         shared = self.machine.shared
         if shared.origin <= host < shared.origin + shared.span:
-            return f"shared memory at offset {shared.where(host)[1]}"
+            cta, offset = shared.where(host)
+            return Location("shared", offset, nbytes, cta=tuple(int(v) for v in self.machine.cta_ids[cta]))
         found = self.machine.memory.find(host)
-        return "global memory" if found is None else f"byte {host - found.start} of {found.label} (global memory)"
+        if found is None:
+            return Location("global", nbytes=nbytes, address=host)
+        return Location("global", host - found.start, nbytes, found.label, address=host)
 
-    def place(self, shadow: Shadow, host: int) -> str:
-        """Where a host address lies, in words."""
+    def place(self, shadow: Shadow, host: int) -> Location:
+        """Where a host address lies."""
         return self._place(shadow, host)
 
     def _history(self, threads: np.ndarray) -> list[str]:

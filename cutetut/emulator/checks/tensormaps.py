@@ -22,6 +22,7 @@ from .race_reports import READERS
 from .stamps import Stamp
 
 MAP_BYTES = 128
+KIND = "missing-tensormap-fence"
 RELEASE = "fence_tma_desc_release (or cp_fence_tma_desc_release) by the thread that changed the map, behind that"
 ACQUIRE = "fence_tma_desc_acquire of the map's address in the warp that uses it, once it has met the changing one"
 USED = "cp_async_bulk_wait_group by the thread that stores (or the wait for the load's mbarrier) before the change"
@@ -73,17 +74,19 @@ class TensorMaps(UnitState):
         clocks, warp, one = self.order.clocks, thread >> 5, np.array([thread])
         what = "the tensor map of this copy was changed in global memory, and"
         if clocks.seen[TENSORMAP, stamp.agent, stamp.agent] < stamp.time:
-            return MissingFence(f"{what} no release fence of the tensormap proxy came since", threads=one, hint=RELEASE)
+            return MissingFence(
+                f"{what} no release fence of the tensormap proxy came since", threads=one, hint=RELEASE, kind=KIND
+            )
         if clocks.seen[TENSORMAP, warp, stamp.agent] < stamp.time:
             return MissingBarrier(
-                f"{what} nothing orders its release before this use", threads=one,
+                f"{what} nothing orders its release before this use", threads=one, kind=KIND,
                 hint="a barrier between the thread that releases the map and the warp that uses it",
             )  # fmt: skip
         for fence in self.acquired.get(host, ()):
             seen = len(fence.visible) > stamp.agent and fence.visible[stamp.agent] >= stamp.time
             if seen and (fence.warp == warp or clocks.seen[GENERIC, warp, fence.warp] >= fence.time):
                 return None
-        return MissingFence(f"{what} this warp has not acquired it since", threads=one, hint=ACQUIRE)
+        return MissingFence(f"{what} this warp has not acquired it since", threads=one, hint=ACQUIRE, kind=KIND)
 
     def used(self, host: int, agent: int, time: int, inst: int) -> None:
         """A copy that an agent stands for uses a map."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import Misaligned, OutOfBounds, Uninitialized
+from ..findings import Location
 from ..numbers.rounding import UINT
 from .access import Access, Checks
 from .threads import Selection
@@ -199,12 +200,16 @@ class GlobalMemory:
 
     def _will_write(self, allocation: Allocation, sel: Selection) -> None:
         if not allocation.writable:
-            raise OutOfBounds(f"store to {allocation.label}, which is read-only", threads=threads_of(sel)[:1])
+            raise OutOfBounds(
+                f"store to {allocation.label}, which is read-only", threads=threads_of(sel)[:1],
+                locations=(Location("global", name=allocation.label, address=allocation.start),),
+            )  # fmt: skip
         allocation.written = allocation.watched = True
 
     def _out_of_bounds(self, value: int, nbytes: int, address: np.ndarray, sel: Selection, store: bool) -> OutOfBounds:
         bad = threads_of(sel)[address == value]
         verb = "store of" if store else "load of"
+        where = Location("global", nbytes=nbytes, address=value)
         what = f"{verb} {nbytes} bytes at global address {value:#x}, outside every tensor of this launch"
         near = min(
             self.allocations,
@@ -217,8 +222,9 @@ class GlobalMemory:
                 side = "across the end"
             elif value < near.start:
                 side = f"{near.start - value} bytes before the start"
+            where = Location("global", value - near.start, nbytes, near.label, address=value)
             what += f"; the nearest is {near.label}, {near.end - near.start} bytes: the access lies {side} of it"
-        return OutOfBounds(what, threads=bad, hint=self._wrapped(value))
+        return OutOfBounds(what, threads=bad, hint=self._wrapped(value), locations=(where,))
 
     def _wrapped(self, value: int) -> str | None:
         """What to look at if an address is right but for 32 bits that an index or an offset has overflowed."""
@@ -241,12 +247,15 @@ class GlobalMemory:
             if bad.any():
                 bad &= self.fresh(first + further)
         if bad.any():
-            found = self.find(int(host[bad][0]))
+            at = int(host[bad][0])
+            found = self.find(at)
             name = found.label if found is not None else "global memory"
+            offset = at - found.start if found is not None else None
             raise Uninitialized(
                 f"load of {nbytes} bytes reads memory of {name} that nobody has written: torch.empty leaves it so",
                 threads=threads_of(sel)[bad],
                 hint="torch.zeros, or write it first",
+                locations=(Location("global", offset, nbytes, name if offset is not None else "", address=at),),
             )
 
     def written_labels(self) -> list[str]:
@@ -275,6 +284,7 @@ class LocalMemory:
             raise OutOfBounds(
                 f"{'store' if store else 'load'} at offset {int(address[bad][0])} of a stack of {self.nbytes} bytes",
                 threads=threads_of(sel)[bad],
+                locations=(Location("local", int(address[bad][0]), nbytes),),
             )
         check_alignment(address, nbytes, sel, "local")
         return self.host_base[sel] + address
@@ -288,4 +298,5 @@ def check_alignment(address: np.ndarray, nbytes: int, sel: Selection, space: str
             f"{nbytes}-byte access to {space} memory at address {int(address[bad][0]):#x}, which is not a "
             f"multiple of {nbytes}",
             threads=threads_of(sel)[bad],
+            locations=(Location(space, nbytes=nbytes, address=int(address[bad][0])),),
         )

@@ -17,6 +17,7 @@ from ..checks.async_ordering import AsyncOrdering
 from ..checks.clocks import INITS, Knowledge
 from ..checks.ordering import Ordering
 from ..errors import IllegalInstruction, MissingBarrier, MissingFence
+from ..findings import Location
 from ..machine.access import Access
 from ..machine.memory import SHARED_WINDOW, threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
@@ -62,7 +63,8 @@ class Mbarriers(UnitState):
                 f"no mbarrier was initialised at shared offset {offset}",
                 threads=threads[:1],
                 hint="mbarrier_init before use, and a barrier between the initialising thread and the others",
-            )
+                kind="mbarrier-memory", locations=(Location("mbarrier", offset, 8),),
+            )  # fmt: skip
         if not barrier.known:
             self._check_known(barrier, threads)
         return barrier
@@ -79,7 +81,8 @@ class Mbarriers(UnitState):
                     "is initialised",
                     threads=part[strangers],
                     hint=f"mbarrier_init_fence, then {meeting}, between mbarrier_init and the first use",
-                )
+                    kind="missing-init-fence", locations=(barrier.location(m),),
+                )  # fmt: skip
                 m.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
                 raise error
         everyone = np.flatnonzero(m.live & (m.cta_of // m.cluster_size == barrier.cta // m.cluster_size))
@@ -102,7 +105,8 @@ class Mbarriers(UnitState):
                 "fence came after its initialisation",
                 threads=np.array([thread]),
                 hint="mbarrier_init_fence (or fence.proxy.async) after mbarrier_init, then a barrier",
-            )
+                kind="missing-init-fence", locations=(barrier.location(self.machine),),
+            )  # fmt: skip
             self.machine.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
             raise error
         return barrier
@@ -127,7 +131,8 @@ class Mbarriers(UnitState):
             f"mbarrier.init where an mbarrier lives already: the {barrier.describe()}",
             threads=np.array([thread]),
             hint="mbarrier.inval of the old one first, after all its users have met; or initialise it once only",
-        )
+            kind="mbarrier-memory", locations=(barrier.location(self.machine),),
+        )  # fmt: skip
         self.machine.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
         return error
 

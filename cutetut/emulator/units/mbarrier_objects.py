@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from ..checks.clocks import Knowledge
+from ..findings import Location
 from ..machine.running import Running
 from ..ptx.syntax import Instruction
+
+
+class Placed(Protocol):
+    """What of a machine says where its CTAs are."""
+
+    cta_ids: np.ndarray
 
 
 @dataclass
@@ -74,6 +82,10 @@ class Mbarrier:
         if self.bytes < 0:
             return f"{text} pending, and {-self.bytes} bytes more than announced have come"
         return f"{text} and {self.bytes} bytes pending"
+
+    def location(self, machine: Placed) -> Location:
+        """The same as data."""
+        return Location("mbarrier", self.offset, 8, cta=tuple(int(v) for v in machine.cta_ids[self.cta]))
 
     def other_phase(self, scheduler: Running, thread: int) -> tuple[str, str] | None:
         """For an error of a thread that uses what a copy is writing: a note and a hint if it has waited before."""
