@@ -7,6 +7,7 @@ victims.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from ..errors import Deadlock, DivergentBarrier, EmulatorError
 from ..machine.stuck import CERTAIN, OTHERWISE, Cause, Report, Wait, ranges
 from ..machine.threads import DONE, PARKED, READY, WAITING, WARPGROUP
+from ..ptx.syntax import Instruction
 
 if TYPE_CHECKING:
     from ..machine.scheduler import Scheduler
@@ -113,11 +115,14 @@ def _divergent(report: Report, warp: int) -> DivergentBarrier | None:
     what = ".".join(inst.parts[:2])
     some = "warps of a warpgroup" if block.joins_warpgroup else "threads of a warp"
     missing = mates[machine.live[mates]]
-    return DivergentBarrier(
+    error = DivergentBarrier(
         f"{what} needs {whole} together, but only {who} reached it; {_others(report, missing, number)}",
         threads=here[:1],
         hint=f"a branch around this line that only some {some} take",
     )
+    for _, there, group in _elsewhere(report, missing, number):
+        error.sides += report.sides("missing", there, group, what)
+    return error
 
 
 def _warpgroup(report: Report, warp: int) -> np.ndarray:
@@ -131,17 +136,22 @@ def _warpgroup(report: Report, warp: int) -> np.ndarray:
 def _others(report: Report, mates: np.ndarray, number: int) -> str:
     """Where those are who are missing in front of a block."""
     one_warp, texts = len(np.unique(mates // 32)) == 1, []
+    for text, inst, group in _elsewhere(report, mates, number):
+        texts.append(f"{_names(report, group, one_warp)} {text} {inst.opcode} ({report.short(inst)})")
+    if len(gone := mates[report.status[mates] == DONE]):
+        texts.append(f"{_names(report, gone, one_warp)} have exited")
+    return "; ".join(texts)
+
+
+def _elsewhere(report: Report, mates: np.ndarray, number: int) -> Iterator[tuple[str, Instruction, np.ndarray]]:
+    """What those who are missing in front of a block do, at which instruction, and who they are."""
     for status, text in ((READY, "go round in a loop at"), (WAITING, "wait at"), (PARKED, "stand at")):
         group = mates[report.status[mates] == status]
         if status == PARKED:
             group = group[report.pc[group] != number]
         for pc in np.unique(report.pc[group]).tolist():
             inst = report.waits_at(pc) if status == WAITING else report.program.blocks[pc].instructions[0]
-            who = _names(report, group[report.pc[group] == pc], one_warp)
-            texts.append(f"{who} {text} {inst.opcode} ({report.short(inst)})")
-    if len(gone := mates[report.status[mates] == DONE]):
-        texts.append(f"{_names(report, gone, one_warp)} have exited")
-    return "; ".join(texts)
+            yield text, inst, group[report.pc[group] == pc]
 
 
 def _names(report: Report, threads: np.ndarray, one_warp: bool) -> str:

@@ -77,7 +77,7 @@ class Reports:
         offset = self.machine.shared.where(host)[1]
         error = Uninitialized(
             f"{verb} shared memory that nothing has written: offset {offset}", threads=threads,
-            locations=(self._any_place(host),),
+            locations=(self.place_of(host),),
         )  # fmt: skip
         if copies := self._copies_of_kernel():
             error.notes.append(f"  no copy to it has been issued yet; the kernel's copies to shared memory: {copies}")
@@ -98,7 +98,7 @@ class Reports:
 
     def under_way(self, what: str, op: Operation, threads: np.ndarray, host: int | None = None) -> InFlight:
         """The error of threads that disturb an operation under way, at a host address."""
-        where = () if host is None else (self._any_place(host),)
+        where = () if host is None else (self.place_of(host),)
         error = InFlight(f"{what} {op.what}", threads=threads, hint=_missing_wait(op), locations=where)
         self.machine.scheduler.note(error, op.inst, op.thread, "that was issued here")
         if op.barrier is not None:
@@ -115,7 +115,7 @@ class Reports:
             f"{verb} shared memory at offset {self.machine.shared.where(host)[1]}, where an mbarrier lives",
             threads=threads,
             hint="the addresses of the barriers and of the buffers; mbarrier.inval before the memory is used otherwise",
-            kind="mbarrier-memory", locations=(self._any_place(host),),
+            kind="mbarrier-memory", locations=(self.place_of(host),),
         )  # fmt: skip
         for unit in states(self.machine):
             if (lives := unit.lives_at(host)) is not None:
@@ -253,7 +253,7 @@ class Reports:
         if differ is None:
             return
         one, other = differ
-        place = self._any_place(int(host[one]))
+        place = self.place_of(int(host[one]))
         error = MissingBarrier(
             f"several threads store different values to {place} with one instruction: any of them may stay",
             threads=threads[[one, other]],
@@ -365,9 +365,10 @@ class Reports:
         return (self.owners[stamp.agent] >> 5) % self.machine.warps_per_cta
 
     def _place(self, shadow: Shadow, host: int) -> Location:
-        return self._any_place(host, shadow.granule)
+        return self.place_of(host, shadow.granule)
 
-    def _any_place(self, host: int, nbytes: int = 1) -> Location:
+    def place_of(self, host: int, nbytes: int = 1) -> Location:
+        """Where a host address of shared or global memory lies."""
         shared = self.machine.shared
         if shared.origin <= host < shared.origin + shared.span:
             cta, offset = shared.where(host)
