@@ -115,11 +115,11 @@ class AsyncOrdering(UnitState):
     def _no_reader(self, shadow: Shadow, where: slice | np.ndarray, thread: int, inst: int, address: object) -> None:
         """Nobody may still read what a copy is about to overwrite."""
         order = self.order
-        own = np.array([thread >> 5])
+        row = order.clocks.row(thread)[: order.clocks.agents]
         found: list[np.ndarray] = []
         for kept, last in ((shadow.reads, shadow.last_read), (shadow.atomics, shadow.last_atomic)):
             if len(last):
-                agents = np.flatnonzero(order.clocks.lagging(last, own)[0])
+                agents = np.flatnonzero(row[: len(last)] < last[: len(row)])
                 found += list(kept.of(where, agents[agents < order.clocks.warps]))  # type: ignore[call-arg, arg-type]
         for stamps_found in found:
             late = self._late_for(stamps_found, thread)
@@ -134,8 +134,9 @@ class AsyncOrdering(UnitState):
     def _no_async_reader(self, shadow: Shadow, where: slice | np.ndarray, thread: int, inst: int) -> None:
         order, each = self.order, CHUNK >> shadow.shift
         chunks = slice(where.start // each, -(-where.stop // each)) if isinstance(where, slice) else where // each
+        row = order.clocks.row(thread)
         for agent, reads in shadow.async_reads.items():
-            if order.clocks.seen[GENERIC, thread >> 5, agent] >= shadow.last_async[agent]:
+            if row[agent] >= shadow.last_async[agent]:
                 continue
             found = reads[chunks]
             late = self._late_for(found, thread)
@@ -157,7 +158,7 @@ class AsyncOrdering(UnitState):
         """Which stamps one thread does not know of; of what its own warp did it knows."""
         clocks, found = self.order.clocks, np.maximum(found, stamps.NOTHING)
         agents = stamps.agent_of(found)
-        late = clocks.seen[GENERIC, thread >> 5][agents] < stamps.time_of(found)
+        late = clocks.row(thread)[agents] < stamps.time_of(found)
         late &= agents != thread >> 5
         if clocks.has_details and late.any():
             for at in np.flatnonzero(late):
@@ -237,7 +238,7 @@ class AsyncOrdering(UnitState):
         order, shadow, warp = self.order, self.order.shadow, thread >> 5
         found = np.maximum(shadow.wrote[shadow.chunk_granules(chunks)], stamps.NOTHING)
         late = (stamps.agent_of(found) == warp) & (stamps.thread_of(found) != thread)
-        late &= stamps.time_of(found) > order.clocks.seen[GENERIC, warp, warp]
+        late &= stamps.time_of(found) > order.clocks.row(thread)[warp]
         if late.any():
             row, column = (int(i) for i in np.argwhere(late)[0])
             host = shadow.start + int(chunks[row]) * CHUNK + (column << shadow.shift)
@@ -264,7 +265,7 @@ class AsyncOrdering(UnitState):
         warps = slice(thread >> 5, thread + together >> 5)
         if found[0] == found[-1] and not (found != found[0]).any():  # one copy has brought it all
             found = found[:1]
-        return self._late_for_proxy(found, warps, ASYNC_SHARED) is None
+        return self._late_for_proxy(found, warps, ASYNC_SHARED, thread) is None
 
     def check_reading(self, chunks: np.ndarray, thread: int, together: int, inst: int, verb: str) -> None:
         """Whether chunks hold what the async proxy may read now."""
@@ -276,7 +277,7 @@ class AsyncOrdering(UnitState):
             self._unusable_source(host, int(found[row, column]), thread, verb, inst)
         first = thread // together * together
         warps = slice(first >> 5, max(first + together, first + 32) >> 5)
-        late = self._late_for_proxy(found, warps, ASYNC_SHARED)
+        late = self._late_for_proxy(found, warps, ASYNC_SHARED, thread)
         if late is None:
             return
         row, column = (int(i) for i in np.argwhere(late)[0])
@@ -296,12 +297,15 @@ class AsyncOrdering(UnitState):
             raise reports.under_way(what, op, one, host)
         reports.tell(reports.unwritten(host, one, verb), inst)
 
-    def _late_for_proxy(self, found: np.ndarray, warps: slice, view: int) -> np.ndarray | None:
-        """Which stamps are not in view of the async proxy as these warps know it; None: all are."""
+    def _late_for_proxy(self, found: np.ndarray, warps: slice, view: int, thread: int) -> np.ndarray | None:
+        """Which stamps are not in view of the async proxy as these warps know it, or one's thread; None: all are."""
         clocks, found = self.order.clocks, np.maximum(found, stamps.NOTHING)
         agents, times = stamps.agent_of(found), stamps.time_of(found)
         n = clocks.agents
-        visible = clocks.seen[GENERIC, warps, :n].min(axis=0)
+        if warps.stop - warps.start == 1:
+            visible = clocks.row(thread)[:n].copy()
+        else:
+            visible = clocks.seen[GENERIC, warps, :n].min(axis=0)
         visible[: clocks.warps] = clocks.seen[view, warps, : clocks.warps].min(axis=0)
         late = visible[agents] < times
         return late if late.any() else None
@@ -317,7 +321,7 @@ class AsyncOrdering(UnitState):
         found = shadow.wrote[where]
         warp = thread >> 5
         known_from_before = self._of_past(found)
-        late = self._late_for_proxy(found, slice(warp, warp + 1), ASYNC_GLOBAL)
+        late = self._late_for_proxy(found, slice(warp, warp + 1), ASYNC_GLOBAL, thread)
         bad = known_from_before if late is None else late | known_from_before
         if not bad.any():
             return

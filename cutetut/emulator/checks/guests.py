@@ -38,7 +38,9 @@ class Guests:
             visitors = threads[hosts == cta]
             warps = slice(cta * m.warps_per_cta, (cta + 1) * m.warps_per_cta)
             met = self.clocks.seen[GENERIC, visitors >> 5, warps] | self.clocks.seen[INITS, visitors >> 5, warps]
-            strange = ~met.any(axis=1)
+            strange = np.asarray(~met.any(axis=1))
+            for at in np.flatnonzero(strange) if self.clocks.apart else ():
+                strange[at] = not self.clocks.row(int(visitors[at]))[warps].any()
             if strange.any():
                 raise MissingBarrier(
                     "another CTA's shared memory is used before the cluster has met: that CTA may not have started",
@@ -88,7 +90,8 @@ class Guests:
         m = self.machine
         when, guest, inst = self.remote[cta]
         warps = np.arange(cta * m.warps_per_cta, (cta + 1) * m.warps_per_cta)
-        known = (self.clocks.known_to_lanes(w, 0, guest >> 5, guest & 31, when) for w in warps.tolist())
+        known = (self.clocks.known_to_lanes(w, lane, guest >> 5, guest & 31, when)
+                 for w in warps.tolist() for lane in range(32))  # fmt: skip
         if not any(known):
             error = MissingBarrier(
                 "the CTA exits, and nothing orders that after another CTA's use of its shared memory",

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import Place
-from ..machine.access import CLUSTER, CTA, GPU, Access, Kind
+from ..machine.access import CLUSTER, CTA, GPU, SYS, Access, Kind
 from ..machine.machine import Machine
 from ..machine.memory import Allocation, threads_of, warps_of
 from ..machine.opcodes import UnitState, state
 from ..machine.threads import Selection
 from . import stamps
-from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Clocks, Knowledge
+from .clocks import ALL_LANES, ASYNC_GLOBAL, ASYNC_SHARED, Clocks, Knowledge
 from .guests import Guests
-from .locations import Locations
+from .locations import Locations, Release
 from .race_reports import Reports
 from .shadow import CHUNK, LatestFirst, Shadow, WarpRows
 
@@ -69,6 +69,7 @@ class Ordering(UnitState):
             self.clocks.new_wave()
         self.locations.new_wave(self.waves * self.machine.residents)
         self.waves += 1
+        self.clocks.alive[:] = _lane_masks(self.machine.live)
         self.cluster_of_agent = self.cluster_of_warp.astype(np.int64)
         self.guests.reset()
         if self.holes is not None:
@@ -229,6 +230,11 @@ class Ordering(UnitState):
             self._against_writes(shadow, host, shadow.wrote[where], threads, access)
         self._against_reads(shadow, host, where, threads, access, own)
 
+    def exited(self, threads: np.ndarray) -> None:
+        """What all lanes that are left have learned is their warp's."""
+        warps, lanes = self.lanes_of(threads)
+        self.clocks.alive[warps] &= ~(ALL_LANES if lanes is None else lanes)
+
     def cta_over(self, cta: int, thread: int) -> None:
         """The last thread of a CTA has exited: nobody may still need its shared memory."""
         self.guests.check_exit(cta, thread)
@@ -314,11 +320,8 @@ class Ordering(UnitState):
     def _late(self, found: np.ndarray, threads: np.ndarray, globally: bool) -> np.ndarray:
         """Which of the stamps (rows: threads) their threads cannot know of."""
         rows = np.maximum(found if found.ndim == 1 else found.reshape(len(threads), -1), stamps.NOTHING)
-        warps = threads >> 5
-        if rows.ndim > 1:
-            warps = warps[:, None]
         agents, times = stamps.agent_of(rows), stamps.time_of(rows)
-        late = self.clocks.seen[GENERIC, warps, agents] < times
+        late = self.clocks.unknown(threads, agents, times)
         if globally and self.waves > 1:
             past = (times < self.clocks.base) & (times > 0)
             late |= past if self.grid is None else past & (agents != self.grid)
@@ -420,16 +423,32 @@ class Ordering(UnitState):
             known = known.join(self.locations.fenced(warp))
         return known
 
+    def observe(self, warps: np.ndarray, lanes: np.ndarray | None, known: Knowledge) -> None:
+        """Lanes of warps have seen, relaxed, that something has happened: a fence of theirs will acquire it."""
+        for i, warp in enumerate(warps.tolist()):
+            cta = self.locations.first_cta + int(self.cta_of_warp[warp])
+            mask = int(ALL_LANES if lanes is None else lanes[i])
+            self.locations.observe(warp, mask, Release(SYS, cta, known))
+
     def sync_lanes(self, sel: Selection) -> None:
         """Lanes of one warp meet: bar.warp.sync, and the fences and waits of WGMMA, which no lane passes alone."""
         warps = warps_of(sel)
+        self.locations.meet(warps)
         if self.clocks.touched[warps].any():
             self.clocks.sync_lanes(warps)
+        else:
+            self.clocks.rejoin(warps)
 
     def fence_proxy(self, sel: Selection, views: tuple[int, ...]) -> None:
         """A fence between ordinary accesses and those of the async proxy."""
         warps, lanes = self.lanes_of(sel)
         self.clocks.fence(warps, views, lanes)
+
+
+def _lane_masks(live: np.ndarray) -> np.ndarray:
+    """For each warp the mask of its lanes among these threads."""
+    found: np.ndarray = np.packbits(live, bitorder="little").view(np.uint32)
+    return found
 
 
 def _span(sel: Selection) -> slice | np.ndarray:

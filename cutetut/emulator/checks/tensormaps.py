@@ -17,7 +17,7 @@ from ..findings import Location
 from ..machine.machine import Machine
 from ..machine.opcodes import UnitState, state
 from . import stamps
-from .clocks import GENERIC, TENSORMAP
+from .clocks import TENSORMAP
 from .ordering import Ordering
 from .race_reports import READERS
 from .stamps import Stamp
@@ -86,7 +86,7 @@ class TensorMaps(UnitState):
             )  # fmt: skip
         for fence in self.acquired.get(host, ()):
             seen = len(fence.visible) > stamp.agent and fence.visible[stamp.agent] >= stamp.time
-            if seen and (fence.warp == warp or clocks.seen[GENERIC, warp, fence.warp] >= fence.time):
+            if seen and (fence.warp == warp or clocks.row(thread)[fence.warp] >= fence.time):
                 return None
         return MissingFence(
             f"{what} this warp has not acquired it since", threads=one, hint=ACQUIRE, kind=KIND, locations=where
@@ -103,7 +103,7 @@ class TensorMaps(UnitState):
     def changes(self, host: int, thread: int, inst: int) -> None:
         """A thread is about to change a map; raises InFlight or MissingBarrier if a copy may still use it."""
         for agent, stamp in self.uses.get(host, {}).items():
-            if self.order.clocks.seen[GENERIC, thread >> 5, agent] >= stamp.time:
+            if self.order.clocks.row(thread)[agent] >= stamp.time:
                 continue
             one, reports = np.array([thread]), self.order.reports
             op = next((o for o in self.machine.pending.operations if o.inst.index == stamp.inst), None)

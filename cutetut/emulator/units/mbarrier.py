@@ -91,7 +91,7 @@ class Mbarriers(UnitState):
     def _strangers(self, barrier: Mbarrier, threads: np.ndarray) -> np.ndarray:
         """Which threads cannot know yet that the barrier has been initialised."""
         clocks, maker = self.machine.unit(Ordering).clocks, barrier.made_by >> 5
-        return ~(clocks.knows(threads >> 5, maker, barrier.made_at)
+        return ~(~clocks.unknown(threads, np.full(len(threads), maker), np.full(len(threads), barrier.made_at))
                  | clocks.knows(threads >> 5, maker, barrier.made_at, INITS)
                  | (threads == barrier.made_by))  # fmt: skip
 
@@ -212,14 +212,22 @@ class Mbarriers(UnitState):
         if waiter.result is not None:
             waiter.result[threads] = answer
         if answer:
-            self.meet(barrier, threads)
+            self.meet(barrier, threads, "relaxed" in waiter.inst.parts)
         self.machine.scheduler.wake(threads)
 
-    def meet(self, barrier: Mbarrier, threads: np.ndarray) -> None:
-        """Threads have seen a phase complete: what its arrivals came after, and its copies, is behind them, too."""
-        warps, clocks = np.unique(threads >> 5), self.machine.unit(Ordering).clocks
-        clocks.acquire(warps, barrier.knowledge)
-        clocks.learn(warps, barrier.clock, barrier.began + barrier.phase)
+    def meet(self, barrier: Mbarrier, threads: np.ndarray, relaxed: bool) -> None:
+        """Threads have seen a phase complete: what its arrivals came after, and its copies, is behind them, too.
+
+        After a relaxed wait only a fence makes it so.
+        """
+        order = self.machine.unit(Ordering)
+        warps, lanes = order.lanes_of(threads)
+        if not relaxed:
+            order.clocks.acquire(warps, barrier.knowledge, lanes)
+            order.clocks.learn(warps, barrier.clock, barrier.began + barrier.phase, lanes)
+            return
+        left = order.clocks.with_agent(barrier.knowledge, barrier.clock, barrier.began + barrier.phase)
+        order.observe(warps, lanes, left)
 
     def note(self, barrier: Mbarrier, inst: Instruction, phase: int, threads: np.ndarray) -> None:
         """A wait goes through."""
@@ -234,9 +242,10 @@ class Mbarriers(UnitState):
         """
         if barrier.completed_by is None:
             return False
-        warps, clocks = np.unique(threads >> 5), self.machine.unit(Ordering).clocks
+        clocks, mine = self.machine.unit(Ordering).clocks, threads >> 5
         return all(
-            (clocks.knows(warps, warp, time) | (warps == warp)).all() for warp, time in barrier.completed_by.items()
+            (~clocks.unknown(threads, np.full(len(threads), warp), np.full(len(threads), time)) | (mine == warp)).all()
+            for warp, time in barrier.completed_by.items()
         )
 
     def history(self, thread: int) -> list[str]:
@@ -389,7 +398,7 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
     In a loop that asks until it is, threads sleep until then, or give up; elsewhere the answer is "no" at once.
     """
     _check(inst, 2, {"parity"})
-    parity = "parity" in inst.parts
+    parity, relaxed = "parity" in inst.parts, "relaxed" in inst.parts
     result = machine.target(inst.operands[0], np.bool_)
     where = _Barriers(inst, machine, inst.operands[1])
     wanted = machine.source(inst.operands[2], np.uint32 if parity else np.uint64)
@@ -412,7 +421,7 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
             machine.unit(Mbarriers).users.setdefault(inst.index, set()).add(barrier.offset)
             if done.any():
                 machine.unit(Mbarriers).note(barrier, inst, int(phase[done][0]), mine[done])
-                machine.unit(Mbarriers).meet(barrier, mine[done])
+                machine.unit(Mbarriers).meet(barrier, mine[done], relaxed)
             if not done.all():
                 sleepers = mine[~done]
                 result[sleepers] = False
