@@ -14,7 +14,7 @@ from ..machine.machine import Machine
 from ..machine.opcodes import UnitState, state
 from ..machine.threads import WARP
 from . import stamps
-from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC
+from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Knowledge
 from .ordering import Ordering
 from .shadow import CHUNK, Shadow
 from .stamps import Stamp
@@ -55,13 +55,20 @@ class AsyncOrdering(UnitState):
         now[agent] += 1
         return int(now[agent])
 
-    def waited(self, warps: np.ndarray, agent: int, time: int) -> None:
-        """Warps have waited for an agent's operations up to a time."""
-        self.order.clocks.learn(warps, agent, time)
+    def waited(self, threads: np.ndarray, agent: int, time: int) -> None:
+        """Threads have waited for an agent's operations up to a time."""
+        warps, lanes = self.order.lanes_of(threads)
+        self.order.clocks.learn(warps, agent, time, lanes)
 
     def learn(self, warps: np.ndarray, agents: np.ndarray, times: np.ndarray) -> None:
         """Each of these warps has waited for an agent up to a time."""
         np.maximum.at(self.order.clocks.seen[GENERIC], (warps, agents), times)
+
+    def knowing(self, known: Knowledge, agents: np.ndarray, times: np.ndarray) -> Knowledge:
+        """The same knowledge, and what agents beside the warps did up to these times."""
+        for agent in np.unique(agents).tolist():
+            known = self.order.clocks.with_agent(known, agent, int(times[agents == agent].max()))
+        return known
 
     # -- writing shared memory ----------------------------------------------------------------
 

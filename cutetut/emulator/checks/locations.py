@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..machine.access import CLUSTER, CTA, GPU, Access, Kind
+from ..machine.access import CLUSTER, CTA, GPU, SYS, Access, Kind
 from .clocks import ALL_LANES, Clocks, Knowledge
 
 MOST_SEEN = 256  # releases that a warp remembers until a fence
@@ -60,6 +60,12 @@ class Locations:
                 return
         seen.append((release, lanes))
         del seen[:-MOST_SEEN]
+
+    def observe_all(self, warps: np.ndarray, lanes: np.ndarray | None, known: Knowledge) -> None:
+        """Lanes of warps have seen, relaxed, that something has happened: a fence of theirs will acquire it."""
+        for i, warp in enumerate(warps.tolist()):
+            mask = int(ALL_LANES if lanes is None else lanes[i])
+            self.observe(warp, mask, Release(SYS, self._cta(warp), known))
 
     def meet(self, warps: np.ndarray) -> None:
         """The lanes of each of these warps meet: a fence of any acquires what one has read before.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import Place
-from ..machine.access import CLUSTER, CTA, GPU, SYS, Access, Kind
+from ..machine.access import CLUSTER, CTA, GPU, Access, Kind
 from ..machine.machine import Machine
 from ..machine.memory import Allocation, threads_of, warps_of
 from ..machine.opcodes import UnitState, state
@@ -20,7 +20,7 @@ from ..machine.threads import Selection
 from . import stamps
 from .clocks import ALL_LANES, ASYNC_GLOBAL, ASYNC_SHARED, Clocks, Knowledge
 from .guests import Guests
-from .locations import Locations, Release
+from .locations import Locations
 from .race_reports import Reports
 from .shadow import CHUNK, LatestFirst, Shadow, WarpRows
 
@@ -52,6 +52,7 @@ class Ordering(UnitState):
         self.reports = Reports(machine, self.clocks)
         self.guests = Guests(machine, self.clocks)
         self.strength = np.zeros(len(machine.kernel.body), np.int8)
+        self.narrow_atomics = False  # the kernel has some of a smaller scope than the GPU
         self.granule = _WIDEST
         self.shared_shadow: Shadow | None = None
         self.regions: dict[int, Shadow] = {}  # of allocations that the launch may write, by their start
@@ -128,6 +129,7 @@ class Ordering(UnitState):
     def uses(self, access: Access) -> Access:
         """An instruction that accesses memory is decoded."""
         self.strength[access.inst] = access.scope
+        self.narrow_atomics |= access.kind is Kind.ATOMIC and access.scope < GPU
         while access.nbytes % self.granule:
             self.granule //= 2
         return access
@@ -209,7 +211,10 @@ class Ordering(UnitState):
         assert isinstance(region, Allocation)
         shadow = self.region(region)
         where = shadow.where(host, access.nbytes)
-        self.plain(shadow, host, where, shadow.wrote[where], sel, threads_of(sel), access)
+        wrote = shadow.wrote[where]
+        if access.non_coherent and int(wrote.max()) > 0:
+            self.reports.non_coherent(shadow, wrote, host, threads_of(sel), access, self.grid)
+        self.plain(shadow, host, where, wrote, sel, threads_of(sel), access)
 
     def flag(self, host: np.ndarray, threads: np.ndarray, access: Access) -> None:
         """Threads use memory that the launch only reads, with a strong access."""
@@ -376,7 +381,7 @@ class Ordering(UnitState):
         own: slice | np.ndarray,
     ) -> None:  # fmt: skip
         agents = self._unaware(shadow, shadow.last_atomic, own)
-        if agents is None or access.scope >= GPU:
+        if agents is None or (access.scope >= GPU and not self.narrow_atomics):
             return
         for found in self._of(shadow.atomics, where, agents):
             late = self._conflicts(shadow, found, threads, access)
@@ -422,13 +427,6 @@ class Ordering(UnitState):
         for warp in warps.tolist():
             known = known.join(self.locations.fenced(warp))
         return known
-
-    def observe(self, warps: np.ndarray, lanes: np.ndarray | None, known: Knowledge) -> None:
-        """Lanes of warps have seen, relaxed, that something has happened: a fence of theirs will acquire it."""
-        for i, warp in enumerate(warps.tolist()):
-            cta = self.locations.first_cta + int(self.cta_of_warp[warp])
-            mask = int(ALL_LANES if lanes is None else lanes[i])
-            self.locations.observe(warp, mask, Release(SYS, cta, known))
 
     def sync_lanes(self, sel: Selection) -> None:
         """Lanes of one warp meet: bar.warp.sync, and the fences and waits of WGMMA, which no lane passes alone."""

@@ -24,6 +24,7 @@ FLAG = (
 )
 LANES = "cute.arch.sync_warp() between the two: lanes of one warp may run one after the other"
 READERS = "the reader's wait, then a barrier, or an arrival of the reader that this thread waits for"
+READ_ONLY = "an ordinary load, without .nc: the read-only cache is for memory that no CTA writes while the kernel runs"
 PREVIOUS = "cute.arch.griddepcontrol_wait() before memory of the kernel before is used"
 COPIES_TO_SHARED = ("cp.async.ca", "cp.async.cg")  # and every copy that reports to an mbarrier
 
@@ -142,6 +143,28 @@ class Reports:
         else:
             error = self._not_waited(access.kind.value, place, stamp, kind, threads[rows], access.inst)
         self.tell(error, access.inst)
+
+    def non_coherent(
+        self, shadow: Shadow, found: np.ndarray, host: np.ndarray, threads: np.ndarray, access: Access,
+        grid: int | None,
+    ) -> None:  # fmt: skip
+        """Threads load through the read-only cache what this kernel has written (PTX ISA section 9.7.9.9).
+
+        grid: the agent of the kernel before, whose results are there once it has been waited for.
+        """
+        written = found > 0
+        if grid is not None:
+            written &= stamps.agent_of(np.maximum(found, 0)) != grid
+        if not written.any():
+            return
+        stamp, rows, at = _first(shadow, found, written, host, threads)
+        place, reader = self._place(shadow, at), self._reader(stamp, int(threads[rows][0]))
+        error = IllegalInstruction(
+            f"load of {place} through the read-only cache (ld.global.nc), and {reader} has {self._did(stamp)} it in "
+            "this launch: the cache may hold what was there before",
+            threads=threads[rows], hint=READ_ONLY, kind="non-coherent-load", locations=(place,),
+        )  # fmt: skip
+        self.tell(self.noting(error, stamp, access.inst, "it was written here"), access.inst)
 
     def after_read(
         self, shadow: Shadow, found: np.ndarray, late: np.ndarray, host: np.ndarray, threads: np.ndarray,

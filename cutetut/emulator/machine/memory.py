@@ -45,6 +45,7 @@ class _AddressSpace:
 
 
 HOST: dict[int, np.ndarray] = {n: np.asarray(_AddressSpace(t)) for n, t in UINT.items()}
+FREED = "a tensor that nothing holds any more, or cudaFree, before the last kernel that uses the memory has run"
 WRAP = 1 << 31  # what a signed 32-bit number cannot hold any more
 CHUNKS: np.ndarray = np.asarray(_AddressSpace(np.complex128))  # the same by 16 bytes, which are only moved
 SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4, 32: 5}
@@ -86,11 +87,13 @@ class GlobalMemory:
     `resolver(address)` is asked about an address in no known range and returns (start, bytes, label)
     of the tensor that owns it, or None.  `fresh(addresses)` says which 8-byte words, given by multiples
     of 8, nobody has written since their memory was allocated; None: all memory counts as written.
+    `freed(address)` says what an address belonged to that no live memory holds, or None.
     """
 
     def __init__(self, resolver: Resolver | None = None) -> None:
         self.resolver = resolver
         self.fresh: Callable[[np.ndarray], np.ndarray] | None = None
+        self.freed: Callable[[int], str | None] = lambda address: None
         self.allocations: list[Allocation] = []
         self.starts: list[int] = []
         self.recent: Allocation | None = None
@@ -209,6 +212,12 @@ class GlobalMemory:
     def _out_of_bounds(self, value: int, nbytes: int, address: np.ndarray, sel: Selection, store: bool) -> OutOfBounds:
         bad = threads_of(sel)[address == value]
         verb = "store of" if store else "load of"
+        if self.find(value) is None and (name := self.freed(value)) is not None:
+            return OutOfBounds(
+                f"{verb} {nbytes} bytes at global address {value:#x}, in the memory of {name}, which has been freed",
+                threads=bad, hint=FREED, kind="freed-memory",
+                locations=(Location("global", nbytes=nbytes, name=name, address=value),),
+            )  # fmt: skip
         where = Location("global", nbytes=nbytes, address=value)
         what = f"{verb} {nbytes} bytes at global address {value:#x}, outside every tensor of this launch"
         near = min(

@@ -141,14 +141,22 @@ class Mbarriers(UnitState):
         del self.objects[barrier.host]
         self.machine.unit(Ordering).holds_mbarrier(barrier.host, False)
 
-    def arrive(self, barrier: Mbarrier, arrivals: int, inst: Instruction, threads: np.ndarray) -> None:
-        """Count arrivals; the last one, with no bytes pending, completes the phase."""
+    def arrive(
+        self, barrier: Mbarrier, arrivals: int, inst: Instruction, threads: np.ndarray, known: Knowledge | None = None
+    ) -> None:
+        """Count arrivals; the last one, with no bytes pending, completes the phase.
+
+        known: what they pass on, where that is not what the threads know now (cp.async.mbarrier.arrive).
+        """
         if arrivals > barrier.pending:
             raise reports.too_many(self, barrier, arrivals, threads)
         barrier.pending -= arrivals
-        order, warps = self.machine.unit(Ordering), np.unique(threads >> 5)
-        barrier.came.update(zip(warps.tolist(), order.clocks.now[warps].tolist(), strict=True))
-        known = self._passed_on(inst, threads)
+        if known is None:
+            order, warps = self.machine.unit(Ordering), np.unique(threads >> 5)
+            barrier.came.update(zip(warps.tolist(), order.clocks.now[warps].tolist(), strict=True))
+            known = self._passed_on(inst, threads)
+        else:  # the last copy may complete at any time
+            barrier.open_ended = True
         barrier.gathered = known if barrier.gathered is None else barrier.gathered.join(known)
         barrier.arrivals.append(Arrival(inst, threads, arrivals))
         self.users.setdefault(inst.index, set()).add(barrier.offset)
@@ -182,7 +190,8 @@ class Mbarriers(UnitState):
         if late:
             raise reports.too_few_bytes(self, barrier, late)
         barrier.phase += 1
-        barrier.completed_by, barrier.came = None if told_of_bytes else barrier.came, {}
+        at_any_time = told_of_bytes or barrier.open_ended
+        barrier.completed_by, barrier.came, barrier.open_ended = None if at_any_time else barrier.came, {}, False
         barrier.pending = barrier.count
         if barrier.gathered is not None:
             barrier.knowledge, barrier.gathered = barrier.gathered.join(barrier.knowledge), None
@@ -227,7 +236,7 @@ class Mbarriers(UnitState):
             order.clocks.learn(warps, barrier.clock, barrier.began + barrier.phase, lanes)
             return
         left = order.clocks.with_agent(barrier.knowledge, barrier.clock, barrier.began + barrier.phase)
-        order.observe(warps, lanes, left)
+        order.locations.observe_all(warps, lanes, left)
 
     def note(self, barrier: Mbarrier, inst: Instruction, phase: int, threads: np.ndarray) -> None:
         """A wait goes through."""

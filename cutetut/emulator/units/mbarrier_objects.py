@@ -72,7 +72,8 @@ class Mbarrier:
     arrivals: list[Arrival] = field(default_factory=list)  # of the current phase
     seen: dict[int, Seen] = field(default_factory=dict)  # by warp
     came: dict[int, int] = field(default_factory=dict)  # the warps that arrived in this phase, and when,
-    completed_by: dict[int, int] | None = None  # and in the last one, None if its last were bytes
+    completed_by: dict[int, int] | None = None  # and in the last one, None if its last were bytes or copies
+    open_ended: bool = False  # copies have arrived in this phase (cp.async.mbarrier.arrive)
 
     def describe(self) -> str:
         text = (
