@@ -309,12 +309,19 @@ class AsyncOrdering(UnitState):
         clocks, found = self.order.clocks, np.maximum(found, stamps.NOTHING)
         agents, times = stamps.agent_of(found), stamps.time_of(found)
         n = clocks.agents
+        in_view = clocks.seen[view, warps, : clocks.warps].min(axis=0)
         if warps.stop - warps.start == 1:
-            visible = clocks.row(thread)[:n].copy()
+            visible, own = clocks.row(thread)[:n].copy(), warps.start
+            visible[own] = in_view[own]  # its own stores, whose lanes are checked apart
+            visible[: clocks.warps] = np.minimum(visible[: clocks.warps], in_view)
         else:
             visible = clocks.seen[GENERIC, warps, :n].min(axis=0)
-        visible[: clocks.warps] = clocks.seen[view, warps, : clocks.warps].min(axis=0)
-        late = visible[agents] < times
+            visible[: clocks.warps] = in_view
+        late = np.asarray(visible[agents] < times)
+        for at in zip(*np.nonzero(late), strict=True) if clocks.fenced_alone and late.any() else ():
+            stamp = Stamp.of(int(found[at]))
+            if stamp.agent < clocks.warps:
+                late[at] = not clocks.fenced_by_lane(view, stamp.thread, stamp.time, thread)
         return late if late.any() else None
 
     # -- global memory ------------------------------------------------------------------------

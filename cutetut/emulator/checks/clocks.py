@@ -91,6 +91,8 @@ class Clocks:
         # (warp, other warp) -> lanes of the other, up to when they are known, and the warp's lanes that know it
         self._lanes: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         self.apart = Apart()
+        # (view, warp) -> when each lane fenced last, if it did so while others had used memory since they met
+        self.fenced_alone: dict[tuple[int, int], np.ndarray] = {}
         self.alive = np.full(warps, ALL_LANES)  # the lanes of each warp that have not exited
         self._past: dict[int, dict[int, np.ndarray]] = {}  # warp -> what it knows of earlier waves
         self.new_wave()
@@ -106,6 +108,7 @@ class Clocks:
         self._lanes.clear()
         self._past.clear()
         self.apart.clear()
+        self.fenced_alone.clear()
 
     def new_agent(self) -> int:
         """The column of something that works beside the warps; its time begins at `base`."""
@@ -174,6 +177,13 @@ class Clocks:
         wave = int(np.searchsorted(self.waves, time, "right"))  # they are counted from 1
         seen = self._past.get(warp, {}).get(wave)
         return seen is not None and agent < len(seen) and time <= seen[agent]
+
+    def fenced_by_lane(self, view: int, thread: int, time: int, viewer: int) -> bool:
+        """Whether a lane fenced alone, after what it did at a time, and another thread knows of that."""
+        times = self.fenced_alone.get((view, thread >> 5))
+        if times is None or times[thread & 31] < time:
+            return False
+        return self.known_to_lanes(viewer >> 5, viewer & 31, thread >> 5, thread & 31, time)
 
     # -- lanes --------------------------------------------------------------------------------
 
@@ -336,7 +346,11 @@ class Clocks:
     def fence(self, warps: np.ndarray, views: tuple[int, ...], lanes: np.ndarray | None = None) -> None:
         """A proxy fence: what these warps know of comes into view there, and what the fencing lanes have done."""
         self.views = VIEWS
-        until, _ = self._own(warps, lanes)
+        until, alone = self._own(warps, lanes)
+        for warp, mask, time in alone:
+            for view in views:
+                times = self.fenced_alone.setdefault((view, warp), np.zeros(32, np.int64))
+                times[(mask >> np.arange(32) & 1) != 0] = time
         for view in views:
             self.seen[view, warps] = np.maximum(self.seen[view, warps], self.seen[GENERIC, warps])
             for i, warp in enumerate(warps.tolist()) if self.apart else ():

@@ -11,6 +11,7 @@ from ..machine.machine import Machine
 from ..machine.memory import HOST, index
 from ..machine.opcodes import states
 from ..machine.pending import Operation
+from ..machine.stuck import ranges
 from . import stamps
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Clocks
 from .lost_updates import lost_update_hint
@@ -23,6 +24,7 @@ FLAG = (
     "then a fence) before the second, both with a scope that includes the other thread; or an atomic operation"
 )
 LANES = "cute.arch.sync_warp() between the two: lanes of one warp may run one after the other"
+MATES = "cute.arch.sync_warp() before this use: of its warp only lane {} has waited, and learned for itself only"
 READERS = "the reader's wait, then a barrier, or an arrival of the reader that this thread waits for"
 READ_ONLY = "an ordinary load, without .nc: the read-only cache is for memory that no CTA writes while the kernel runs"
 PREVIOUS = "cute.arch.griddepcontrol_wait() before memory of the kernel before is used"
@@ -344,6 +346,8 @@ class Reports:
     def noting(self, error: EmulatorError, stamp: Stamp, inst: int, what: str) -> EmulatorError:
         """The error with the place of the other access; or the mistake that led to it, if a unit knows one."""
         m, thread = self.machine, self._thread(stamp)
+        if error.threads is not None and (mates := self._lanes_that_know(stamp, int(error.threads[0]))):
+            error.hint, error.kind = MATES.format(ranges(mates)), "missing-lane-sync"
         m.scheduler.note(error, m.kernel.body[stamp.inst], thread, what)
         if thread is None or error.threads is None or stamp.time < self.clocks.base:
             return error
@@ -358,6 +362,13 @@ class Reports:
                 cause.locations += error.locations
                 return cause
         return error
+
+    def _lanes_that_know(self, stamp: Stamp, thread: int) -> list[int]:
+        """Of the thread's warp, the lanes that have waited for what made a stamp, each for itself."""
+        if stamp.time < self.clocks.base:
+            return []
+        return [lane for mask, known in self.clocks.apart.groups.get(thread >> 5, ()) for lane in range(32)
+                if mask >> lane & 1 and stamp.agent < len(known) and known[stamp.agent] >= stamp.time]  # fmt: skip
 
     def _did(self, stamp: Stamp) -> str:
         base = self.machine.kernel.body[stamp.inst].parts[0]

@@ -99,7 +99,8 @@ class Mbarriers(UnitState):
         """The barrier that an asynchronous copy will signal: its initialisation is fenced for the async proxy."""
         barrier = self.at(host, np.array([thread]))
         clocks, one = self.machine.unit(Ordering).clocks, np.array([thread >> 5])
-        if not clocks.knows(one, barrier.made_by >> 5, barrier.made_at, INITS).all():
+        fenced = clocks.knows(one, barrier.made_by >> 5, barrier.made_at, INITS).all()
+        if not fenced and not clocks.fenced_by_lane(INITS, barrier.made_by, barrier.made_at, thread):
             error = MissingFence(
                 f"the copy signals the mbarrier at shared offset {barrier.offset} through the async proxy, and no "
                 "fence came after its initialisation",
