@@ -11,6 +11,9 @@ READY := $(VENV)/.ready
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11; do \
 	command -v $$p >/dev/null && $$p -c '$(SUPPORTED)' && echo $$p && break; done)
+# How many processes run the tests, a core and a gigabyte each; none starts threads of its own. `make JOBS=1 test` runs one.
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
+test: export OMP_NUM_THREADS := 1
 # Quieter, and never a question in the middle of a long set-up.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
@@ -27,7 +30,7 @@ run: $(READY) ## set up, run every notebook on this machine, build the book
 test: check-browser $(READY) ## set up, run every check
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests --durations=10 $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadgroup)
 
 lab: $(READY) ## open JupyterLab on the notebooks
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks

@@ -1,9 +1,11 @@
-"""Learn NVIDIA's CuTe DSL on a Hopper GPU, or without one: kernels then run in an emulator of their PTX."""
+"""Learn NVIDIA's CuTe DSL on a Hopper GPU, or without one: kernels then run in an emulator of their PTX.
+
+Importing this chooses where kernels run as soon as CuTe DSL is imported too, and does nothing else.
+"""
 
 from . import backend
 
-if not backend.run_as_command():
-    backend.activate()
+backend.activate_with_dsl()
 
 
 def __getattr__(name: str) -> object:

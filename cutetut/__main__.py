@@ -1,11 +1,14 @@
-"""The command line: `python -m cutetut doctor | run | emulate | record | bench`."""
+"""The command line: `python -m cutetut doctor | run | emulate | record | bench | cache`."""
 
 from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 from collections.abc import Sequence
+
+from cutetut import backend
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,17 +46,31 @@ def parser() -> argparse.ArgumentParser:
     emulate.add_argument("--report", metavar="FILE", default="", help="write what is found to this file, as JSON")
     emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
     emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
+    cache = commands.add_parser("cache", help="the compiled kernels that the emulator keeps on disk")
+    cache.add_argument("--clear", action="store_true", help="remove them all")
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit status: 0 if all went well."""
     options = parser().parse_args(_with_kinds(list(sys.argv[1:] if argv is None else argv)))
+    backend.activate_on_request()
+    try:
+        return _run(options)
+    except ModuleNotFoundError as missing:
+        what = f"it needs the package {missing.name}, which is not installed"
+        print(f"cutetut {options.command}: {what}; `python -m cutetut doctor` says what to type", file=sys.stderr)
+        return 1
+
+
+def _run(options: argparse.Namespace) -> int:
     # each subcommand imports what it needs, so that the doctor can look at a machine where little works
     if options.command == "doctor":
         from cutetut import doctor
 
         return doctor.main()
+    if options.command == "cache":
+        return _cache(options.clear)
     if options.command == "emulate":
         from cutetut import collector
 
@@ -77,7 +94,6 @@ def _with_kinds(argv: list[str]) -> list[str]:
 def _on_notebooks(options: argparse.Namespace) -> int:
     """run, record and bench: what goes wrong for a known reason is one clear message, not a traceback."""
     from cutetut import bench, execute
-    from cutetut.backend import BackendError
     from cutetut.notebooks import NotebookError
     from cutetut.provenance import NotRecordable
 
@@ -86,7 +102,7 @@ def _on_notebooks(options: argparse.Namespace) -> int:
             return int(execute.run(options.notebook) > 0)
         if options.command == "record":
             return int(execute.record(options.notebook) > 0)
-        if options.add and (len(options.notebook) != 1 or options.notebook == ["emulator"]):
+        if options.add is not None and (len(options.notebook) != 1 or options.notebook == ["emulator"]):
             raise bench.BenchError("--add adds rows to the table of one notebook: name it")
         if options.tables:
             _write_tables()
@@ -95,9 +111,9 @@ def _on_notebooks(options: argparse.Namespace) -> int:
             if name == "emulator":
                 _bench_emulator()
                 continue
-            print(f"wrote {bench.add(name, options.add) if options.add else bench.run(name)}")
+            print(f"wrote {bench.run(name) if options.add is None else bench.add(name, options.add)}")
         return 0
-    except (BackendError, NotebookError, NotRecordable, bench.BenchError, bench.NeedsGPU) as error:
+    except (backend.BackendError, NotebookError, NotRecordable, bench.BenchError, bench.NeedsGPU) as error:
         print(f"cutetut {options.command}: {error}", file=sys.stderr)
         return 1
     except OSError as error:  # a full disk, say: the files are replaced whole or not at all
@@ -106,6 +122,19 @@ def _on_notebooks(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"\ncutetut {options.command}: interrupted; nothing was left half written", file=sys.stderr)
         return 130
+
+
+def _cache(remove: bool) -> int:
+    from cutetut.emulator.host import compile_cache
+
+    use = compile_cache.clear() if remove else compile_cache.use()
+    if use.folder is None:
+        print(f"no compiled kernels are kept: {compile_cache.VARIABLE}={os.environ.get(compile_cache.VARIABLE, '')}")
+        return 0
+    verb = "removed " if remove else ""
+    limit = "" if remove else f", at most {compile_cache.LARGEST >> 20} MiB"
+    print(f"{use.folder}: {verb}{use.entries} compiled functions, {use.nbytes / 2**20:.1f} MiB{limit}")
+    return 0
 
 
 def _write_tables() -> None:
@@ -117,8 +146,6 @@ def _write_tables() -> None:
 
 def _bench_emulator() -> None:
     """The emulator's own speed, which needs no GPU."""
-    from cutetut import backend
-
     backend.activate()
     from cutetut import bench_emulator  # imports CuTe DSL, which must find the environment prepared
 

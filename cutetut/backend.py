@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import importlib.abc
+import importlib.machinery
 import importlib.metadata
 import os
 import shutil
 import sys
 import tempfile
+import types
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from . import collector
@@ -22,7 +26,7 @@ from . import collector
 VARIABLE = "CUTETUT_BACKEND"
 CAPABILITY = (9, 0)
 ARCH = "sm_90a"
-DSL_PACKAGE = "nvidia-cutlass-dsl"
+DSL_PACKAGE, DSL_MODULE = "nvidia-cutlass-dsl", "cutlass"
 DSL_VERSION = "4.8.1"  # the emulator's driver reaches into private parts of exactly this version
 
 
@@ -54,7 +58,7 @@ class Backend:
         return self.name == "gpu"
 
     def line(self) -> str:
-        """The line that `import cutetut` prints."""
+        """The line that `activate` prints."""
         where = "on the GPU" if self.on_gpu else "in the emulator"
         return f"cutetut: kernels run {where} ({self.why})"
 
@@ -151,6 +155,7 @@ def activate(announce: bool = True) -> Backend:
     global _active
     if _active is not None:
         return _active
+    activate_on_request()
     with collector.paused():
         chosen = select()
         if chosen.on_gpu:
@@ -174,9 +179,40 @@ def adopt(chosen: Backend | None) -> None:
     _active = chosen
 
 
-def run_as_command() -> bool:
-    """True while `python -m cutetut ...` imports the package: its subcommands activate a backend if they need one."""
-    return sys.argv[:1] == ["-m"] and __package__ in sys.orig_argv  # argv is "-m" only while the package is imported
+class _WithDsl(importlib.abc.MetaPathFinder):
+    """Activates a backend when CuTe DSL has been imported."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != DSL_MODULE:
+            return None
+        others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, others), None)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module: types.ModuleType) -> None:
+            execute(module)
+            if self in sys.meta_path:
+                activate()
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def activate_with_dsl() -> None:
+    """Activate a backend now if CuTe DSL is imported already, and otherwise when it is."""
+    if sys.modules.get(DSL_MODULE) is not None:
+        activate()
+    elif not any(isinstance(finder, _WithDsl) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _WithDsl())
+
+
+def activate_on_request() -> None:
+    """Leave it to calls of `activate`: commands decide for themselves, and the doctor must change nothing."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _WithDsl)]
 
 
 def start_emulator() -> None:

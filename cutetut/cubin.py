@@ -220,7 +220,11 @@ def disassemble(cubin: bytes) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(cubin)
-        done = subprocess.run([str(tool), "-c", str(file)], capture_output=True, text=True, check=False)
+        try:
+            command = [str(tool), "-c", str(file)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise CubinError(f"{tool.name} gave no answer in 300 s") from error
     if done.returncode != 0:
         raise CubinError(f"{tool.name} refused the cubin: {done.stderr.strip() or 'no reason given'}")
     parts = _FUNCTION.split(done.stdout)  # text before the first kernel, then name, body, name, body, ...

@@ -29,7 +29,7 @@ from . import backend, collector
 from .emulator import findings
 from .emulator.checks import tolerance
 from .emulator.errors import EmulatorError
-from .emulator.host import cuda_torch, driver, fresh, live, newer_gpus, pool
+from .emulator.host import compilation, cuda_torch, driver, fresh, live, newer_gpus, pool
 from .emulator.host.patches import Patches
 
 _HERE = str(Path(__file__).parent)
@@ -197,7 +197,7 @@ def _scripts_own(trace: types.TracebackType | None, without_dsl: bool) -> types.
         name = trace.tb_frame.f_code.co_filename
         module = trace.tb_frame.f_globals.get("__name__", "")
         in_dsl = module.startswith("cutlass.")
-        runner = module.startswith("IPython.") or name in ("<frozen runpy>", runpy.__file__, driver.FRAME)
+        runner = module.startswith("IPython.") or name in ("<frozen runpy>", runpy.__file__, compilation.FRAME)
         ours = name.startswith(_HERE) or runner
         if not ours and not (in_dsl and without_dsl):
             frames.append(trace)

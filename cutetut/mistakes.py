@@ -15,6 +15,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -60,7 +61,8 @@ def show(replacements: Iterable[tuple[str, str]]) -> None:
 def on_gpu(notebook: str, names: Sequence[str]) -> list[Outcome]:
     """What became of each mistake of a chapter in ten launches: mistake, right, wrong, ended.
 
-    ended: "ends", "hangs", or what CUDA reports. Raises bench.BenchError where one could not be tried at all.
+    ended: "ends", "hangs", what CUDA reports, or how the process died. Raises bench.BenchError where one could not be
+    tried at all.
     """
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(lambda name: _in_a_process(notebook, name), names))
@@ -74,9 +76,15 @@ def _in_a_process(notebook: str, name: str) -> Outcome:
         )
     except subprocess.TimeoutExpired:
         return {"mistake": name, "right": 0, "wrong": 0, "ended": f"no answer in {START_LIMIT:.0f} s"}
+    if done.returncode < 0:
+        return {"mistake": name, "right": 0, "wrong": 0, "ended": f"its process died: {_signal(-done.returncode)}"}
     if done.returncode:
         raise bench.BenchError(f"{notebook}, {name}: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
     return {"mistake": name, **json.loads(done.stdout.splitlines()[-1])}
+
+
+def _signal(number: int) -> str:
+    return signal.strsignal(number) or f"signal {number}"
 
 
 def trial(

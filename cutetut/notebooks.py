@@ -8,11 +8,14 @@ that printed them. `run` executes every notebook and leaves the files alone.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -21,6 +24,7 @@ from types import ModuleType
 from typing import Any
 
 KERNEL_TAGS = ("imports", "kernel")
+KEPT = 500  # modules written from notebooks
 
 
 class NotebookError(RuntimeError):
@@ -81,6 +85,8 @@ def find(name: str | Path) -> Path:
     path = Path(name)
     if path.suffix == ".ipynb" and path.is_file():
         return path.resolve()
+    if len(path.parts) > 1:
+        raise NotebookError(f"there is no notebook {path}; one of the curriculum is named without a folder")
     folder = project_root() / "notebooks"
     path = folder / f"{path.name.removesuffix('.ipynb')}.ipynb"
     if path.is_file():
@@ -205,6 +211,8 @@ def _imported(source: str, title: str) -> ModuleType:
         return sys.modules[module_name]
     file = _cache_folder() / f"{title}_{digest}.py"
     replace_text(file, source)
+    with contextlib.suppress(OSError):  # another process may be removing the same files
+        _remove_old(file.parent)
     spec = importlib.util.spec_from_file_location(module_name, file)
     assert spec is not None and spec.loader is not None  # a .py file always has a loader
     module = importlib.util.module_from_spec(spec)
@@ -226,4 +234,18 @@ def _cache_folder() -> Path:
             return folder
     except OSError:
         pass
-    return Path(tempfile.mkdtemp(prefix="cutetut-kernels-"))
+    return _temporary_folder()
+
+
+@functools.cache
+def _temporary_folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="cutetut-kernels-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def _remove_old(folder: Path) -> None:
+    """Leave the files that were used last: each edit of a notebook makes a new one."""
+    files = sorted(folder.glob("*.py"), key=lambda file: file.stat().st_mtime, reverse=True)
+    for file in files[KEPT:]:
+        file.unlink(missing_ok=True)

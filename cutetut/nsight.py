@@ -55,8 +55,11 @@ def parse(text: str) -> list[dict[str, float]]:
 
 
 def version() -> str:
-    """The version of Nsight Compute, such as "2025.3.1.0"; raises NothingCounted where it is missing."""
-    said = subprocess.run([tool(), "--version"], capture_output=True, text=True, check=False).stdout
+    """The version of Nsight Compute, such as "2025.3.1.0"; raises NothingCounted where it is missing or hangs."""
+    try:
+        said = subprocess.run([tool(), "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+    except subprocess.TimeoutExpired as error:
+        raise NothingCounted(f"{tool()} --version gave no answer in 60 s") from error
     found = re.search(r"Version ([\d.]+)", said)
     return found[1] if found else "unknown"
 

@@ -14,6 +14,10 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+# With several processes the tests of a file run in one of them, because they share kernels that take long to compile;
+# those of these two share the built book, and those of SPREAD run a notebook each.
+OF_THE_BOOK = "test_book.py", "test_book_browser.py"
+SPREAD = "test_notebooks.py"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,9 +29,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the backend before any test module imports cutetut, which is when it is decided."""
     config.addinivalue_line("markers", "gpu: needs a Hopper GPU; runs only with --gpu")
+    config.addinivalue_line("markers", "xdist_group(name): pytest-xdist runs these in one process")
     config.addinivalue_line("markers", "emulator: about the emulator itself; left out with --gpu")
     os.environ["CUTETUT_BACKEND"] = "gpu" if config.getoption("--gpu") else "emulator"
-    import cutetut  # noqa: F401  sets what CuTe DSL reads from the environment when it is imported
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        return  # pytest-xdist's first process runs no test, and its environment is that of the others
+    from cutetut import backend
+
+    backend.activate()  # sets what CuTe DSL reads from the environment when it is imported
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -37,6 +46,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker(other)]
+    for item in items:
+        if item.path.name != SPREAD:
+            item.add_marker(pytest.mark.xdist_group("book" if item.path.name in OF_THE_BOOK else item.path.stem))
 
 
 @pytest.fixture(scope="session")

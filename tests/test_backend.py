@@ -128,14 +128,44 @@ def test_import_fails_clearly(tmp_path: Path, variables: dict[str, str], said: s
     if said is None:  # no temporary folder can be written at all
         code = (
             "import tempfile\ndef refuse(*a, **k): raise OSError(28, 'No space left on device')\n"
-            "tempfile.mkdtemp = refuse\nimport cutetut"
+            "tempfile.mkdtemp = refuse\nimport cutetut, cutlass"
         )
         said = "set TMPDIR to a writable folder"
     else:
-        code = "import cutetut"
+        code = "import cutetut, cutlass"
     done = run(code, tmp_path, **{k: v for k, v in variables.items() if k != "TMPDIR"})
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("cutetut.backend.BackendError: ") and said in done.stderr
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import cutetut, cutlass",
+        "import cutlass.cute; import cutetut",
+        "import cutetut, importlib.util as u; u.find_spec('cutlass'); import cutlass.cute",
+        "import cutetut; cutetut.device",
+    ],
+)
+def test_a_backend_is_chosen_when_the_dsl_is_there_too(code: str, tmp_path: Path) -> None:
+    done = run(code, tmp_path, CUTETUT_BACKEND="emulator")
+    assert done.stdout == "cutetut: kernels run in the emulator (CUTETUT_BACKEND=emulator)\n", done.stderr
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("package", ["cutetut", "cutetut.emulator.launch", "cutetut.emulator.ptx"])
+def test_importing_alone_needs_no_torch_and_prints_nothing(package: str, tmp_path: Path) -> None:
+    code = f"import sys; sys.modules.update(torch=None, cutlass=None); import {package}"
+    done = run(code, tmp_path, CUTETUT_BACKEND="emulator")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.emulator
+def test_commands_leave_the_choice_to_themselves(tmp_path: Path) -> None:
+    code = "from cutetut.__main__ import main; main(['cache']); import cutlass; print('end')"
+    done = run(code, tmp_path, CUTETUT_BACKEND="emulator")
+    assert "kernels run" not in done.stdout and done.stdout.endswith("end\n"), done.stderr
 
 
 @pytest.mark.emulator

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import subprocess
+from types import SimpleNamespace
 
 import nbformat
 import pytest
+import torch
 
 from cutetut import bench, notebooks, provenance
 from cutetut.bench import BenchError, NeedsGPU
@@ -51,6 +55,18 @@ def test_speeds_and_ratio_follow_from_the_times():
     assert burst["method"] == "burst of 40 launches"
     assert sustained["method"] == "sustained 200 ms"
     assert (burst["launches"], sustained["launches"]) == (40, 100)
+
+
+@pytest.mark.parametrize("failure", [subprocess.TimeoutExpired("nvidia-smi", 30), OSError("no such file")])
+def test_times_are_kept_when_the_clock_cannot_be_read(monkeypatch, failure):
+    def fail(*_, **__):
+        raise failure
+
+    cuda = SimpleNamespace(synchronize=lambda: None, get_device_properties=lambda _: SimpleNamespace(uuid="1"))
+    monkeypatch.setattr(torch, "cuda", cuda)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(subprocess, "run", fail)
+    assert bench.CudaTimer().clock_mhz(lambda: None, 3) is None
 
 
 def test_sides_take_turns_and_a_burst_begins_after_a_rest():
@@ -188,7 +204,7 @@ def test_rows_are_added_to_a_table_of_the_same_code(benched):
 def test_rows_of_other_code_or_another_machine_are_not_added(benched, monkeypatch):
     path = more(benched)
     before = path.read_text()
-    for wrong, problem in (("rows(", "is no Python expression"), ("[]", "non-empty list of rows")):
+    for wrong, problem in (("rows(", "is no Python expression"), ("[]", "non-empty list"), ("", "is no Python expr")):
         with pytest.raises(BenchError, match=problem):
             bench.add("04_a", wrong)
     monkeypatch.setattr(provenance, "collect", lambda: FACTS | {"date": "2026-01-03", "driver": "590.1"})

@@ -132,6 +132,17 @@ def test_doctor_comes_when_a_package_is_missing(tmp_path, module):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.emulator
+@pytest.mark.parametrize("module, command", [("torch", "emulate"), ("cutlass", "emulate"), ("nbformat", "run")])
+def test_a_missing_package_is_one_line_that_names_the_doctor(tmp_path, module, command):
+    (tmp_path / "sitecustomize.py").write_text(without(module))
+    (tmp_path / "script.py").write_text("print(1)")
+    target = [str(tmp_path / "script.py")] if command == "emulate" else ["00_start_here"]
+    done = cutetut(command, *target, env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert f"the package {module}, which is not installed; `python -m cutetut doctor`" in done.stderr
+
+
 def test_doctor_explains_an_impossible_backend(monkeypatch):
     done = cutetut("doctor", env={"CUTETUT_BACKEND": "gpu", "CUDA_VISIBLE_DEVICES": ""})
     assert done.returncode == 1

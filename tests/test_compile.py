@@ -251,6 +251,15 @@ def test_without_a_disassembler_the_error_says_what_to_install(scale_info, monke
         cubin.disassemble(scale_info.cubin)
 
 
+def test_a_disassembler_that_hangs_is_given_up(monkeypatch):
+    def hang(command, timeout, **_):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    with pytest.raises(cubin.CubinError, match="gave no answer in 300 s"):
+        cubin.disassemble(b"never seen before")
+
+
 def test_several_kernels_have_to_be_told_apart(compiled_both):
     with pytest.raises(CompileInfoError, match=r"(?s)2 kernels match.*reverse_kernel.*scale_kernel"):
         inspect(compiled_both)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -53,6 +55,18 @@ def test_what_the_gpu_reports_is_kept() -> None:
 
     outcome = mistakes.trial(launch, answers(), launches=3)
     assert outcome == {"right": 0, "wrong": 0, "ended": "CUDA error: an illegal memory access was encountered"}
+
+
+@pytest.mark.parametrize("ending, told", [("SIGSEGV", "its process died: Segmentation fault"), ("SIGABRT", "Aborted")])
+def test_a_mistake_that_takes_its_process_down_is_an_outcome(
+    ending: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!{sys.executable}\nimport os, signal\nos.kill(os.getpid(), signal.{ending})\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    (outcome,) = mistakes.on_gpu("00_start_here", ["any"])
+    assert told in outcome.pop("ended") and outcome == {"mistake": "any", "right": 0, "wrong": 0}
 
 
 def test_a_mistake_that_cannot_be_tried_is_an_error() -> None:

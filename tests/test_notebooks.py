@@ -178,12 +178,29 @@ def test_a_cell_that_raises_leaves_no_half_made_module(make):
             notebooks.load("04_a")
 
 
+def test_a_wrong_path_is_not_taken_for_the_curriculums_notebook_of_that_name(make, project):
+    make("04_a", "1")
+    for name in ("/nowhere/04_a.ipynb", "other/04_a", project / "notebooks" / "typo" / "04_a.ipynb"):
+        with pytest.raises(NotebookError, match="there is no notebook .*04_a"):
+            notebooks.find(name)
+
+
+def test_modules_of_notebooks_that_were_edited_long_ago_are_removed(make, project, monkeypatch):
+    monkeypatch.setattr(notebooks, "KEPT", 3)
+    for number in range(6):
+        make("04_a", (f"x = {number}", ["kernel"]))
+        assert notebooks.load("04_a").x == number
+    assert len(list((project / ".cache" / "kernels").glob("*.py"))) == 3
+
+
 def test_load_works_in_a_read_only_project(make, project, monkeypatch):
     make("04_a", ("x = 'read-only'", ["kernel"]))
     monkeypatch.setattr(os, "access", lambda path, mode: not str(path).startswith(str(project)))
     module = notebooks.load("04_a")
     assert module.x == "read-only"
     assert not str(module.__file__).startswith(str(project))
+    folders = {Path(str(notebooks.changed("04_a", [("only", new)]).__file__)).parent for new in ("a", "b", "c")}
+    assert len(folders) == 1, "one folder for the process, which is removed when it ends"
 
 
 # --- run

@@ -13,7 +13,7 @@ import cutlass
 import cutlass.cute as cute
 import pytest
 
-from cutetut.emulator.host import driver
+from cutetut.emulator.host import compilation
 
 pytestmark = pytest.mark.emulator
 
@@ -29,7 +29,7 @@ def test_each_place_is_looked_up_once() -> None:
         asked.append((frame.f_code, frame.f_lasti))
         return inspect.getframeinfo(frame)
 
-    frameinfo = driver._once_per_place(original)
+    frameinfo = compilation.once_per_place(original)
     found = [[here(frameinfo), here(frameinfo)] for _ in range(3)]
     assert len(asked) == 2 and found[0] == found[1] == found[2]
     first, second = found[0]
@@ -38,14 +38,14 @@ def test_each_place_is_looked_up_once() -> None:
 
 
 def test_places_of_old_functions_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "PLACES", 2)
+    monkeypatch.setattr(compilation, "PLACES", 2)
     lines: list[int] = []
 
     def original(frame: types.FrameType) -> int:
         lines.append(frame.f_lineno)
         return frame.f_lineno
 
-    frameinfo = driver._once_per_place(original)
+    frameinfo = compilation.once_per_place(original)
     for number in (1, 1, 2, 3, 1):  # the third place makes the first two go
         code = compile("\n" * (number - 1) + "found = here(frameinfo)", f"{number}.py", "exec")
         for _ in range(2):

@@ -16,7 +16,7 @@ from ..machine.threads import WARP
 from . import stamps
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Knowledge
 from .ordering import Ordering
-from .shadow import CHUNK, Shadow
+from .shadow import CHUNK, LatestFirst, Shadow
 from .stamps import Stamp
 
 
@@ -365,8 +365,38 @@ class AsyncOrdering(UnitState):
             place = order.reports.place(shadow, shadow.start + (int(where[at]) << shadow.shift))
             error = order.reports.copied_over(Stamp.of(int(found[at])), thread, place, inst, "a bulk store to")
             order.reports.tell(error, inst)
+        self._no_global_reader(shadow, where, thread, inst, reduces)
         shadow.wrote[where] = stamps.of_agent(agent, time, inst)
         self._note_write(shadow, agent, time)
+
+    def _no_global_reader(self, shadow: Shadow, where: np.ndarray, thread: int, inst: int, reduces: bool) -> None:
+        """Nobody may still read what a bulk store is about to write."""
+        order = self.order
+        assert isinstance(shadow.reads, LatestFirst)
+        for found in (*shadow.reads.of(where), *shadow.copied.of(where)):
+            late = self._late_for(found, thread) | self._of_past(found)
+            if reduces:
+                late &= order.strength[stamps.instruction_of(np.maximum(found, 0))] == 0
+            if late.any():
+                at = int(np.flatnonzero(late)[0])
+                place = order.reports.place(shadow, shadow.start + (int(where[at]) << shadow.shift))
+                one = np.array([thread])
+                error = order.reports.still_needed(Stamp.of(int(found[at])), one, place, inst, "a bulk store to")
+                order.reports.tell(error, inst)
+
+    def note_global_read(
+        self, hosts: np.ndarray, nbytes: int, thread: int, inst: int, agent: int, time: int
+    ) -> None:
+        """A copy engine has begun to read global memory; who knows of its agent's time knows that it is done."""
+        shadow = self._written_region(hosts)
+        if shadow is None:
+            return
+        where, copied = np.unique(shadow.where(hosts, nbytes)), shadow.copied
+        keep = None
+        if copied.last is not None:
+            before = copied.last[where]
+            keep = (before != stamps.NOTHING) & self._late_for(before, thread)
+        copied.mark(where, np.full(len(where), stamps.of_agent(agent, time, inst)), keep)
 
     def _of_past(self, found: np.ndarray) -> np.ndarray:
         """Which stamps are of CTAs of earlier waves."""

@@ -18,6 +18,7 @@ whole warp's at once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -55,12 +56,20 @@ class Knowledge:
         for part in (self.seen, other.seen):
             corner = seen[: len(part), : part.shape[1]]
             np.maximum(corner, part, out=corner)
-        lanes = self.lanes if not other.lanes else tuple(sorted({*self.lanes, *other.lanes}))
+        lanes = self.lanes if not other.lanes or other.lanes == self.lanes else _latest((*self.lanes, *other.lanes))
         return Knowledge(self.wave, seen, lanes, _joined(self.past, other.past))
 
     def as_past(self) -> dict[int, np.ndarray]:
         """The same for agents of a later wave."""
         return {**self.past, self.wave: self.seen[GENERIC]}
+
+
+def _latest(lanes: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """Of each warp's lanes the latest time; earlier ones say nothing more."""
+    times: dict[tuple[int, int], int] = {}
+    for warp, mask, time in lanes:
+        times[warp, mask] = max(time, times.get((warp, mask), time))
+    return tuple((warp, mask, time) for (warp, mask), time in sorted(times.items()))
 
 
 def _joined(a: dict[int, np.ndarray], b: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
@@ -88,8 +97,8 @@ class Clocks:
         self.touched = np.zeros(warps, np.uint32)  # lanes that have used memory since their warp's lanes were ordered
         self.waves: list[int] = []  # the time at which each wave began
         self.base = 0
-        # (warp, other warp) -> lanes of the other, up to when they are known, and the warp's lanes that know it
-        self._lanes: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        # (warp, other warp) -> lanes of the other, and the warp's lanes that know of them -> up to when
+        self._lanes: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
         self.apart = Apart()
         # (view, warp) -> when each lane fenced last, if it did so while others had used memory since they met
         self.fenced_alone: dict[tuple[int, int], np.ndarray] = {}
@@ -169,7 +178,7 @@ class Clocks:
             return True
         return any(
             mask >> other_lane & 1 and time <= until and viewers >> lane & 1
-            for mask, until, viewers in self._lanes.get((warp, agent), ())
+            for (mask, viewers), until in self._lanes.get((warp, agent), {}).items()
         )
 
     def known_from_past(self, warp: int, agent: int, time: int) -> bool:
@@ -215,7 +224,9 @@ class Clocks:
                 np.maximum(row, known, out=row)
         for (viewer, _), found in self._lanes.items() if mine else ():
             if viewer in mine:
-                found[:] = [(mask, time, int(ALL_LANES)) for mask, time, _ in found]
+                shared = _latest((0, mask, time) for (mask, _), time in found.items())
+                found.clear()
+                found.update({(mask, int(ALL_LANES)): time for _, mask, time in shared})
 
     def learn_apart(self, warp: int, lanes: int, times: np.ndarray) -> None:
         """Some lanes of a warp learn something; what all of them know then is the warp's."""
@@ -241,7 +252,7 @@ class Clocks:
         seen[GENERIC, warps] = np.maximum(seen[GENERIC, warps], until)
         past: dict[int, np.ndarray] = {}
         if self._lanes or self._past:
-            partial += self._partial_knowledge(warps, lanes)
+            partial = list(_latest(partial + self._partial_knowledge(warps, lanes)))
             for warp in warps.tolist():
                 past = _joined(past, self._past.get(warp, {}))
         self.now[warps] += 1
@@ -264,8 +275,8 @@ class Clocks:
     def _partial_knowledge(self, warps: np.ndarray, lanes: np.ndarray | None) -> list[tuple[int, int, int]]:
         masks = [int(ALL_LANES)] * len(warps) if lanes is None else lanes.tolist()
         mine = dict(zip(warps.tolist(), masks, strict=True))
-        return [(w, m, t) for (v, w), known in self._lanes.items() for m, t, viewers in known
-                if viewers & mine.get(v, 0)]  # fmt: skip
+        return [(w, m, t) for (v, w), known in self._lanes.items() if v in mine
+                for (m, viewers), t in known.items() if viewers & mine[v]]  # fmt: skip
 
     def acquire(self, warps: np.ndarray, known: Knowledge | None, lanes: np.ndarray | None = None) -> None:
         """These warps learn something, or only these lanes of each."""
@@ -293,7 +304,7 @@ class Clocks:
         self.seen[:views, rows, :n] = np.maximum(self.seen[:views, rows, :n], known.seen[:, None, :])
         for warp, mask, time in known.lanes:
             for viewer in warps.tolist():
-                self._lanes.setdefault((viewer, warp), []).append((mask, time, int(ALL_LANES)))
+                self._hear(viewer, int(ALL_LANES), warp, mask, time)
 
     def _take_apart(self, warp: int, mask: int, known: Knowledge) -> None:
         """Some lanes of a warp learn something; of the other views the whole warp does."""
@@ -302,7 +313,12 @@ class Clocks:
         self.seen[1:views, warp, :n] = np.maximum(self.seen[1:views, warp, :n], known.seen[1:])
         self.learn_apart(warp, mask, known.seen[GENERIC])
         for other, lanes, time in known.lanes:
-            self._lanes.setdefault((warp, other), []).append((lanes, time, mask))
+            self._hear(warp, mask, other, lanes, time)
+
+    def _hear(self, warp: int, viewers: int, other: int, mask: int, time: int) -> None:
+        """Lanes of a warp learn what some lanes of another have done."""
+        known = self._lanes.setdefault((warp, other), {})
+        known[mask, viewers] = max(time, known.get((mask, viewers), time))
 
     def learn(
         self, warps: np.ndarray | int, agent: int, time: int, lanes: np.ndarray | None = None

@@ -400,6 +400,10 @@ class Ordering(UnitState):
                     access.stores and self.reports.writes_the_same(host, threads, late, access)
                 ):
                     self.reports.after_read(shadow, found, late, host, threads, access)
+        for found in shadow.copied.of(where):
+            late = self._late(found, threads, True)
+            if late.any():
+                self.reports.after_copy(shadow, found, late, host, threads, access)
         readers = self._unaware(shadow, shadow.last_async, own) if shadow.async_reads else None
         for agent in () if readers is None else readers.tolist():
             if agent in shadow.async_reads:

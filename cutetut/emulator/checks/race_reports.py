@@ -13,6 +13,7 @@ from ..machine.opcodes import states
 from ..machine.pending import Operation
 from ..machine.stuck import ranges
 from . import stamps
+from .chosen import differing, first
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Clocks
 from .lost_updates import lost_update_hint
 from .shadow import Shadow
@@ -63,8 +64,8 @@ class Reports:
             return None
         if lenient:
             return ~bad
-        first = int(host[bad][0]) + int(np.flatnonzero(rows[bad][0] == stamps.UNWRITTEN)[0]) * shadow.granule
-        self._tell("uninitialized", self.unwritten(first, threads[bad], "load of"), access.inst)
+        at = int(host[bad][0]) + int(np.flatnonzero(rows[bad][0] == stamps.UNWRITTEN)[0]) * shadow.granule
+        self._tell("uninitialized", self.unwritten(at, threads[bad], "load of"), access.inst)
         return ~bad
 
     def tell(self, error: EmulatorError, inst: int) -> None:
@@ -137,7 +138,7 @@ class Reports:
         access: Access,
     ) -> None:  # fmt: skip
         """Threads use what others wrote, and nothing orders the two."""
-        stamp, rows, at = _first(shadow, found, late, host, threads)
+        stamp, rows, at = first(shadow, found, late, host, threads)
         place = self._place(shadow, at)
         kind = self.kinds.get(stamp.agent, "warp")
         if kind == "warp":
@@ -159,7 +160,7 @@ class Reports:
             written &= stamps.agent_of(np.maximum(found, 0)) != grid
         if not written.any():
             return
-        stamp, rows, at = _first(shadow, found, written, host, threads)
+        stamp, rows, at = first(shadow, found, written, host, threads)
         place, reader = self._place(shadow, at), self._reader(stamp, int(threads[rows][0]))
         error = IllegalInstruction(
             f"load of {place} through the read-only cache (ld.global.nc), and {reader} has {self._did(stamp)} it in "
@@ -173,7 +174,7 @@ class Reports:
         access: Access,
     ) -> None:  # fmt: skip
         """Threads write what others may still be reading."""
-        stamp, rows, at = _first(shadow, found, late, host, threads)
+        stamp, rows, at = first(shadow, found, late, host, threads)
         error = self._unordered(access, self._place(shadow, at), stamp, threads[rows], "has loaded from")
         self.tell(error, access.inst)
 
@@ -186,7 +187,7 @@ class Reports:
         Only a warning if that was a WGMMA which its own warpgroup has waited for: NVIDIA's fmha.py with 8-bit inputs
         and 16-bit output leaves the order to how long softmax takes, and its result is right.
         """
-        stamp, rows, at = _first(shadow, found, late, host, threads)
+        stamp, rows, at = first(shadow, found, late, host, threads)
         op = self.machine.pending.reading(at)
         if op is not None:
             raise self.under_way("a store to shared memory that is still being read by", op, threads[rows], at)
@@ -204,6 +205,15 @@ class Reports:
         scheduler.warn(what, body[access.inst], int(threads[rows][0]), error.hint,
                        (body[stamp.inst], self.owners[stamp.agent], "it was read here"),
                        "missing-barrier", place)  # fmt: skip
+
+    def after_copy(
+        self, shadow: Shadow, found: np.ndarray, late: np.ndarray, host: np.ndarray, threads: np.ndarray,
+        access: Access,
+    ) -> None:  # fmt: skip
+        """Threads store to global memory that a copy may still read."""
+        stamp, rows, at = first(shadow, found, late, host, threads)
+        error = self.still_needed(stamp, threads[rows], self._place(shadow, at), access.inst, "a store to")
+        self.tell(error, access.inst)
 
     def still_needed(self, stamp: Stamp, threads: np.ndarray, place: Location, inst: int, verb: str) -> EmulatorError:
         """Something writes where others read, and nothing orders the two."""
@@ -274,7 +284,7 @@ class Reports:
 
         Of the lanes of one warp some value stays, which kernels may rely on (PTX ISA section 8.2 leaves open which).
         """
-        differ = _differing(host, threads, access)
+        differ = differing(host, threads, access)
         if differ is None:
             return
         one, other = differ
@@ -427,39 +437,6 @@ class Reports:
                 place = self.machine.scheduler.place(inst, None)
                 places[place.source or f"PTX line {inst.line}"] = True
         return ", ".join(places)
-
-
-def _first(
-    shadow: Shadow, found: np.ndarray, late: np.ndarray, host: np.ndarray, threads: np.ndarray
-) -> tuple[Stamp, np.ndarray, int]:
-    """The first stamp that is late, the accesses that meet one, and the first address of them.
-
-    What another warp did is named before what lanes of the same warp did.
-    """
-    rows = late.reshape(len(host), -1)
-    others = rows & (stamps.agent_of(found).reshape(rows.shape) != (threads >> 5)[:, None])
-    if others.any():
-        rows = others
-    hit = np.flatnonzero(rows.any(axis=1))
-    row = int(hit[0])
-    column = int(np.flatnonzero(rows[row])[0])
-    return Stamp.of(int(found.reshape(len(host), -1)[row, column])), hit, int(host[row]) + column * shadow.granule
-
-
-def _differing(host: np.ndarray, threads: np.ndarray, access: Access) -> tuple[int, int] | None:
-    """Two positions of the same address with different values."""
-    if access.values is None:
-        return None
-    values = access.values(threads)
-    order = np.argsort(host, kind="stable")
-    same = host[order][1:] == host[order][:-1]
-    warps = threads[order] >> 5
-    same &= warps[1:] != warps[:-1]
-    differ = np.zeros(len(same), np.bool_)
-    for value in values:
-        differ |= value[order][1:] != value[order][:-1]
-    found = np.flatnonzero(same & differ)
-    return (int(order[found[0]]), int(order[found[0] + 1])) if len(found) else None
 
 
 def _missing_wait(op: Operation) -> str:

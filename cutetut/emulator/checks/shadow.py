@@ -97,7 +97,8 @@ class Shadow:
         self.rows = rows
         self.reads = WarpRows(rows, self.granules) if rows else LatestFirst(self.granules)
         self.atomics = WarpRows(rows, self.granules) if rows else LatestFirst(self.granules)
-        self.async_reads: dict[int, np.ndarray] = {}  # agent -> its last read of each 16 bytes
+        self.async_reads: dict[int, np.ndarray] = {}  # of shared memory: agent -> its last read of each 16 bytes
+        self.copied = LatestFirst(self.granules)  # of global memory: what copies have read
         self.last_write, self.last_read, self.last_atomic, self.last_async = (np.zeros(0, np.int64) for _ in range(4))
         self.version = 0  # grows with every write but copies to shared memory,
         self.versions: dict[int, int] = {}  # which each resident CTA counts for itself

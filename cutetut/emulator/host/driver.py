@@ -5,18 +5,16 @@ CUDA runtime.  `install` gives every such piece of code ours instead (host_calls
 load the PTX that this very compilation produced, and hand each launch to the scheduler.  A launch has
 finished when it returns, so streams keep their order and synchronising is nothing.
 
-This file and ffi.py alone touch private parts of the DSL; they fit version 4.8.1 exactly.
+This file, compilation.py and ffi.py alone touch private parts of the DSL; they fit version 4.8.1 exactly.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import os
 import sys
 import time
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,13 +22,12 @@ import torch
 
 from ..errors import EmulatorError, InternalError
 from . import cuda_api, dlpack, launches, live, torch_streams
+from .compilation import compiled_once, engine_with_our_calls, keep_artifacts, once_per_place, unseen
 from .cuda_api import CudaCallError
-from .host_calls import HostCalls, flight
+from .host_calls import flight
 from .patches import Patches
 
 ARCH = "sm_90a"
-FRAME = "<cutetut emulator>"  # the file name tracebacks give this module's wrappers of DSL functions
-PLACES = 4096  # of source, that are remembered for the messages of a compilation
 PREFIXES = ("CUTE_DSL", "CUTE_EXPERIMENTAL_DSL")
 
 _patches = Patches()
@@ -59,9 +56,10 @@ def install(dump_dir: str) -> None:
         for name, function in table.items():
             _patches.set(module, name, function)
     options, jit = compiler.CompileOptions, compiler.Compiler.jit
-    _patches.set(options, "apply_envar_settings", _keep_artifacts(compiler, options.apply_envar_settings))
-    _patches.set(compiler.Compiler, "jit", _engine_with_our_calls(dsl, jit))
-    _patches.set(op, "_fast_frameinfo", _once_per_place(op._fast_frameinfo))
+    _patches.set(options, "apply_envar_settings", keep_artifacts(compiler, options.apply_envar_settings, _use_ffi))
+    _patches.set(compiler.Compiler, "compile", compiled_once(dsl, compiler.Compiler.compile))
+    _patches.set(compiler.Compiler, "jit", engine_with_our_calls(dsl, jit))
+    _patches.set(op, "_fast_frameinfo", once_per_place(op._fast_frameinfo))
     _patches.set(op, "_is_framework_module", functools.cache(op._is_framework_module))  # asked for every operation
     _patches.set(runtime._Tensor, "__init__", _tensors_in_global_memory(runtime._Tensor.__init__))
     compiled, executor = jit_executor.JitCompiledFunction, jit_executor.JitExecutor
@@ -130,63 +128,10 @@ def reread_environment() -> None:
         dsl.envar.__init__(dsl.envar.prefix)
 
 
-def _unseen(function: Any) -> Callable[..., Any]:
-    """The same function as a frame the DSL takes for its own: its messages then point at the caller's line."""
-    code = function.__code__.replace(co_filename=FRAME)
-    scope = {**function.__globals__, "__name__": "cutlass.cutetut"}
-    twin = types.FunctionType(code, scope, function.__name__, function.__defaults__, function.__closure__)
-    twin.__kwdefaults__ = function.__kwdefaults__
-    return twin
+def _use_ffi() -> None:
+    from . import ffi  # needs a package that only functions called by TVM-FFI need
 
-
-# -- compilation -----------------------------------------------------------------------------------
-
-
-def _keep_artifacts(compiler: Any, original: Callable[..., None]) -> Callable[..., None]:
-    """Every compilation keeps PTX, cubin and source lines, without giving up the DSL's own cache."""
-
-    def apply_envar_settings(self: Any, envar: Any, function_name: str) -> None:
-        for option in (compiler.KeepPTX, compiler.KeepCUBIN, compiler.GenerateLineInfo):
-            self.options[option].value = True
-        original(self, envar, function_name)
-        if self.enable_tvm_ffi:
-            from . import ffi  # needs a package that only such functions need
-
-            ffi.install(_patches, lambda call: _guard(call, _arguments_of_compiled))
-        for path in (self.full_ptx_path, self.full_cubin_path):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)  # of an earlier function of the same name: a reader must not take it for this one's
-
-    return _unseen(apply_envar_settings)
-
-
-def _once_per_place(original: Callable[[types.FrameType], Any]) -> Callable[[types.FrameType], Any]:
-    """Where in its source a frame stands; looked up anew for each operation, it takes a fifth of a trace's time."""
-    known: dict[tuple[int, int], tuple[types.CodeType, Any]] = {}
-
-    def frameinfo(frame: types.FrameType) -> Any:
-        place = id(frame.f_code), frame.f_lasti
-        if place not in known:
-            if len(known) == PLACES:
-                known.clear()
-            known[place] = frame.f_code, original(frame)  # the code is kept, or its id could become another's
-        return known[place][1]
-
-    return _unseen(frameinfo)
-
-
-def _engine_with_our_calls(dsl: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Each execution engine gets callbacks of its own, with the PTX that its compilation just wrote."""
-
-    def jit(self: Any, module: Any, opt_level: int = 2, shared_libs: Any = ()) -> Any:
-        engine = original(self, module, opt_level, shared_libs)
-        owner = next(d for d in dsl.DSLSingletonMeta._instances.values() if d.compiler_provider is self)
-        calls = HostCalls(_read(owner.compile_options.full_ptx_path))
-        calls.register(engine)
-        engine.cutetut_calls = calls  # native code holds their addresses: they live as long as the engine
-        return engine
-
-    return _unseen(jit)
+    ffi.install(_patches, lambda call: _guard(call, _arguments_of_compiled))
 
 
 def _refuse_exported(_module: Any, file_path: str, *_: Any, **__: Any) -> None:
@@ -195,13 +140,6 @@ def _refuse_exported(_module: Any, file_path: str, *_: Any, **__: Any) -> None:
         f"{file_path} holds a kernel as machine code of the GPU, which cannot be emulated",
         hint="call the compiled function in the process that compiled it",
     )
-
-
-def _read(path: str | None) -> str | None:
-    if path is None or not os.path.exists(path):
-        return None  # host code without kernels
-    with open(path) as file:
-        return file.read().rstrip("\0")
 
 
 def _tensors_in_global_memory(original: Callable[..., None]) -> Callable[..., None]:
@@ -224,7 +162,7 @@ def _tensors_in_global_memory(original: Callable[..., None]) -> Callable[..., No
         if (span := dlpack.span(capsule)) is not None:
             live.remember(self, span, live.on_device(tensor))
 
-    return _unseen(__init__)
+    return unseen(__init__)
 
 
 # -- calls -----------------------------------------------------------------------------------------
@@ -251,7 +189,7 @@ def _guard(original: Callable[..., Any], arguments: Callable[..., dict[str, Any]
             flight.arguments = outer
         raise _clean(error)
 
-    return functools.wraps(original)(_unseen(guarded))
+    return functools.wraps(original)(unseen(guarded))
 
 
 def _clean(error: BaseException) -> BaseException:

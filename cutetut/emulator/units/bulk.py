@@ -92,9 +92,10 @@ def _issue_copy(machine: Machine, inst: Instruction, thread: int, r: _Range, bar
         return
     origin, reads, chunks = r.origin, tuple[Ranges, ...](), None
     order = machine.unit(AsyncOrdering)
+    sources = origin + np.arange(0, r.count, 16)
     if from_global:
-        check_global(machine, origin + np.arange(0, r.count, 16), 16, thread, False)
-        order.reads_global(origin + np.arange(0, r.count, 16), 16, thread, inst.index, "a bulk copy reads")
+        check_global(machine, sources, 16, thread, False)
+        order.reads_global(sources, 16, thread, inst.index, "a bulk copy reads")
     else:
         origin = machine.shared.host_of(origin, thread, r.count)
         chunks = _chunks(machine, origin, r.count)
@@ -105,9 +106,11 @@ def _issue_copy(machine: Machine, inst: Instruction, thread: int, r: _Range, bar
         signal = barrier if rank is None else machine.shared.in_cta(barrier, rank)
         host = machine.shared.host_of(target, thread, r.count)
         bar = machine.unit(Mbarriers).signalled(machine.shared.host_of(signal, thread), thread)
+        time = bar.began + bar.phase + 1
         if chunks is not None:
-            time = bar.began + bar.phase + 1
             order.reading(chunks, thread, 32, inst.index, "the bulk copy reads", bar.clock, time)
+        else:
+            order.note_global_read(sources, 16, thread, inst.index, bar.clock, time)
         order.claim(host, r.count, thread, inst.index)
         machine.unit(Swizzles).load(host, r.count, 0, inst.index)
         run = _copy_runner(machine, inst, host, origin, r.count, bar)

@@ -266,6 +266,8 @@ def _issue_load(
         machine.unit(Swizzles).load(host, tensor.shared_bytes, tensor.swizzle + 1, inst.index)
         bar = machine.unit(Mbarriers).signalled(machine.shared.host_of(signal, thread), thread)
         what = f"the TMA load of {tensor.box_bytes} bytes at coordinates {tuple(coordinates)}"
+        time = bar.began + bar.phase + 1
+        machine.unit(AsyncOrdering).note_global_read(sources, box.unit, thread, inst.index, bar.clock, time)
         run = _load_runner(machine, inst, tensor, box, host, bar, chunks)
         machine.pending.issue(
             Operation(what, inst, thread, run, bar, (consecutive(host, tensor.shared_bytes),), nbytes=tensor.box_bytes)

@@ -19,6 +19,16 @@ def _twice() -> Case:
     return [x, torch.zeros_like(x), torch.zeros_like(x)], (x.double() + 1).flip(1)
 
 
+def _renewed() -> Case:
+    old, new = numbers(ROWS, COLUMNS), numbers(ROWS, COLUMNS)
+    return [new, old, torch.zeros_like(old)], old.double() + 1
+
+
+def _swapped() -> Case:
+    x = numbers(2 * ROWS, COLUMNS)
+    return [torch.zeros(1, dtype=torch.int32), x], x.double().roll(ROWS, 0)
+
+
 def _grouped() -> Case:
     x = numbers(GROUPS * ROWS, COLUMNS)
     maps, other = torch.zeros(16, dtype=torch.int64), torch.zeros(ROWS, COLUMNS)
@@ -30,6 +40,8 @@ KERNELS = {
     "readback": Kernel("order_proxies", "readback", _twice),
     "add": Kernel("order_proxies", "add", elementwise((3 * ROWS, COLUMNS), lambda x: x + 1)),
     "boxes": Kernel("order_proxies", "boxes", elementwise((2 * ROWS, COLUMNS), lambda x: x + 1)),
+    "renew": Kernel("order_in_place", "renew", _renewed),
+    "swap": Kernel("order_in_place", "swap", _swapped),
     "maps": Kernel("order_proxies", "maps", _grouped),
     "maps_in_place": Kernel("order_proxies", "maps_in_place", _grouped),
 }
@@ -75,6 +87,14 @@ MISTAKES = {
     ),
     "two_ctas_store_a_box": Mistake(
         "boxes", (("# of each CTA", "cute.copy(store, tYsY, tYgY[None, 0])  # same box"),), UNDER_WAY, ("# same box",),
+        new=True,
+    ),
+    "tile_overwritten_while_tma_loads_it": Mistake(
+        "renew", (("# before it is overwritten", NOTHING),), UNORDERED, ("# the tile comes", "mT[i, lane] = mX"),
+        new=True,
+    ),
+    "tile_stored_while_another_cta_loads_it": Mistake(
+        "swap", (("# both have loaded", "while mCount[0] < 0:"),), UNORDERED, ("# the other's tile", "# over the own"),
         new=True,
     ),
     "map_changed_under_a_store": Mistake(

@@ -98,6 +98,8 @@ _PROXIES = {
     "map_not_free": "a tensor map is changed without a barrier behind its user",
     "map_without_acquire": "a changed tensor map is used without fence_tma_desc_acquire",
     "map_copied_before_it_is_changed": "a tensor map is copied out without sync_warp behind the lane that changes it",
+    "tile_overwritten_while_tma_loads_it": "ordinary stores over a tile in global memory that TMA may still load",
+    "tile_stored_while_another_cta_loads_it": "a TMA store over a tile that another CTA may still load",
     "map_in_place_without_release": "a tensor map changed in global memory, without the releasing fence",
     "map_in_place_without_acquire": "a tensor map changed in global memory, without the acquiring fence",
 }
