@@ -48,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     emulate.add_argument(
         "--waive", metavar="KIND@FILE:LINE", action="append", default=[], help="accept one such error at one line"
     )
+    emulate.add_argument("--report", metavar="FILE", default="", help="write what is found to this file, as JSON")
     emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
     emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
     cache = commands.add_parser("cache", help="the compiled kernels that the emulator keeps on disk")
@@ -88,14 +89,14 @@ def _run(options: argparse.Namespace) -> int:
         with collector.paused():
             from cutetut import emulate
 
-        return emulate.run(options.script, options.args, options.module, options.warn, options.waive)
+        return emulate.run(options.script, options.args, options.module, options.warn, options.waive, options.report)
     return _on_notebooks(options)
 
 
 def _with_kinds(argv: list[str]) -> list[str]:
     """A bare --warn means all kinds: without this argparse would take the script for its value."""
     for i, word in enumerate(argv):
-        if i and not word.startswith("-") and argv[i - 1] != "--waive":
+        if i and not word.startswith("-") and argv[i - 1] not in ("--waive", "--report"):
             break  # the script: what follows is its own
         if word == "--warn":
             argv[i] = "--warn=all"

@@ -5,6 +5,7 @@
     python -m cutetut emulate notebook.ipynb
     python -m cutetut emulate --warn script.py                           go on after errors that are often harmless
     python -m cutetut emulate --waive race@kernel.py:12 script.py        accept one of them at one line
+    python -m cutetut emulate --report found.json script.py              write all that is found as data, too
 
 The script sees a CUDA device: `.cuda()`, `device="cuda"`, torch.cuda's streams and events, and the CUDA
 driver's own functions.  Its kernels run in the emulator.  Everything else is as `python script.py args` or
@@ -13,6 +14,7 @@ driver's own functions.  Its kernels run in the emulator.  Everything else is as
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import sys
@@ -24,6 +26,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import backend, collector
+from .emulator import findings
 from .emulator.checks import tolerance
 from .emulator.errors import EmulatorError
 from .emulator.host import compilation, cuda_torch, driver, fresh, live, newer_gpus, pool
@@ -43,7 +46,7 @@ def own_cache() -> Path:
 
 
 def run(
-    script: str, args: list[str], module: bool = False, warn: str = "", waive: Sequence[str] = ()
+    script: str, args: list[str], module: bool = False, warn: str = "", waive: Sequence[str] = (), report: str = ""
 ) -> int:
     """Run a script, a notebook or, by its name, a module as `__main__` with its arguments.
 
@@ -51,6 +54,7 @@ def run(
 
     warn and waive are CUTETUT_WARN and CUTETUT_WAIVE (emulator/checks/tolerance.py), added to what is set already.
     What the script raises is printed to stderr, an emulator error last and with the script's own frames only.
+    report is a file for what the emulator finds, as JSON (emulator/findings.py); it is written however the script ends.
     The process is as before afterwards: sys.argv, sys.path, __main__, environment, folder, torch and CuTe DSL.
     """
     if not module and not os.path.isfile(script):
@@ -65,6 +69,7 @@ def run(
     except (EmulatorError, backend.BackendError) as error:
         print(f"cutetut emulate: {error}", file=sys.stderr)
         return 1
+    file = Path(report).absolute()  # the script may change the folder
     patches, already = Patches(), driver.installed()
     saved = sys.argv, list(sys.path), dict(os.environ), os.getcwd(), sys.excepthook, live.on_device, live.lookup
     main, chosen = sys.modules["__main__"], backend.current()
@@ -78,8 +83,9 @@ def run(
         _redirect_caches()
         sys.argv = [script, *args]
         sys.path[0:1] = [os.getcwd() if module else str(Path(script).resolve().parent)]
-        with cuda_torch.whole_device(patches):
-            return _status(script, module)
+        with cuda_torch.whole_device(patches), findings.collecting() as found:
+            status = _status(script, module)
+        return _write(file, script, status, found) if report else status
     finally:
         patches.restore()
         if not already:
@@ -92,6 +98,17 @@ def run(
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(folder)
+
+
+def _write(file: Path, script: str, status: int, found: list[findings.Report]) -> int:
+    """Write what was found; returns the exit status, which is 1 if that is not possible."""
+    data = {"version": 1, "script": script, "status": status, "findings": [report.as_json() for report in found]}
+    try:
+        file.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        print(f"cutetut emulate: the report was not written: {error}", file=sys.stderr)
+        return status or 1
+    return status
 
 
 def _redirect_caches() -> None:
@@ -160,6 +177,8 @@ def _run_cells(notebook: str) -> None:
 
 def _report(error: BaseException) -> None:
     """Print an exception as the interpreter does, without the frames of this package, its runners and the DSL."""
+    if isinstance(error, EmulatorError):
+        error.tell()  # of a launch's it has been told already
     if not os.environ.get("CUTETUT_TRACEBACK"):
         error.__traceback__ = _scripts_own(error.__traceback__, isinstance(error, EmulatorError))
     try:

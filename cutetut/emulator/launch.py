@@ -14,7 +14,7 @@ from .checks.marked_loads import MarkedLoads
 from .checks.ordering import Ordering
 from .checks.written import ANYWHERE, WHOLE, may_write
 from .decoding import decode
-from .errors import LaunchError, own_failures
+from .errors import EmulatorError, LaunchError, own_failures
 from .machine.machine import Counters, Dim, Launch, Machine
 from .machine.memory import GlobalMemory
 from .machine.scheduler import Checks, Scheduler
@@ -83,6 +83,9 @@ def launch(
             for first in range(0, len(machine.order), machine.residents):
                 scheduler.run_wave(first)
         machine.written = machine.unit(Ordering).written()
+    except EmulatorError as error:
+        error.tell()
+        raise
     finally:  # Ctrl-C comes this way, too
         progress.close()
         machine.release()
@@ -109,7 +112,7 @@ def _watch(machine: Machine) -> None:
 def checks() -> Checks:
     """Decoding and the checks of one launch."""
     loads = MarkedLoads(decode)
-    return Checks(decode, deadlock.error, spinning.watch, loads.program_after, loads.tolerates)
+    return Checks(decode, deadlock.why, spinning.watch, loads.program_after, loads.tolerates)
 
 
 def _budget(budget: int | None) -> int:

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from cutetut import collector
 from cutetut.emulator import ptx
 from cutetut.emulator.host import launches, live
+from cutetut.emulator.host.dlpack import Span
 
 pytestmark = pytest.mark.emulator
 
@@ -53,6 +54,15 @@ def test_tensors_without_bytes_are_no_memory() -> None:
     found.append(live.search(tensor.data_ptr()))
     assert [one is not None and one[:2] for one in found] == [(tensor.data_ptr(), 4 * 4099)] * 2  # type: ignore[index]
     assert len(alive) == 3
+
+
+def test_what_a_launch_has_reached_is_known_by_name_when_it_is_gone() -> None:
+    """A tensor of the same place later takes the name over."""
+    first = Span(1 << 40, 64, "x (16,) float32")
+    live.reached(first)
+    assert live.freed((1 << 40) + 63) == "x (16,) float32" and live.freed((1 << 40) + 64) is None
+    live.reached(Span(1 << 40, 32, "y (8,) float32"))
+    assert live.freed(1 << 40) == "y (8,) float32" and live.freed((1 << 40) + 32) is None
 
 
 def test_of_a_tensor_map_only_the_first_word_is_a_pointer() -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from cutetut.emulator.errors import EmulatorWarning
+from cutetut.emulator.errors import EmulatorError, EmulatorWarning
 from cutetut.explore import first_failure
 from tests.emulator.ordering import record
 from tests.emulator.ordering.cases import HARMLESS, KERNELS, MISTAKES
-from tests.emulator.ordering.model import Launch, missing
+from tests.emulator.ordering.model import Launch, check_report, missing, unnamed
 from tests.emulator.ordering.words import WORDS
 from tests.emulator.policies import POLICIES
 
@@ -53,6 +53,9 @@ def test_unordered_accesses_are_told(name: str, tmp_path: Path, monkeypatch: pyt
             warnings.simplefilter("error", EmulatorWarning)
             launch()
         assert not missing(loaded, mistake, caught.value), f"{policy}:\n{caught.value}"
+        assert isinstance(caught.value, EmulatorError | EmulatorWarning)
+        check_report(caught.value.report, str(caught.value))
+        assert not unnamed(loaded, mistake.lines, caught.value.report), caught.value.report
 
 
 @pytest.mark.parametrize("name", [*KERNELS, *HARMLESS])

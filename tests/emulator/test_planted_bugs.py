@@ -22,6 +22,7 @@ from cutetut.emulator.machine.pending import Operation, Pending
 from tests.emulator.expected import EXPECTED, GEMM_LINE, LOAD_A
 from tests.emulator.harness import kernel, run
 from tests.emulator.mutants import CASES, MUTANTS, Mutant, compiled, load
+from tests.emulator.ordering.model import check_report, unnamed
 from tests.emulator.policies import right_under_every_policy
 
 WARNINGS = {"exit_under_bulk_store", "registers_without_a_bound", "swizzles_differ"}
@@ -53,6 +54,8 @@ def test_planted_bug(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for part in expected.lines:
         assert re.search(re.escape(loaded.line(part)) + r"\b", report), f"{loaded.line(part)} is not in\n{report}"
     assert re.search(expected.hint, error.hint), error.hint
+    check_report(error.report, report)
+    assert not unnamed(loaded, [expected.at] if expected.at else [], error.report)
 
 
 @pytest.mark.emulator

@@ -14,7 +14,7 @@ from ..machine.machine import Machine
 from ..machine.opcodes import UnitState, state
 from ..machine.threads import WARP
 from . import stamps
-from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC
+from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Knowledge
 from .ordering import Ordering
 from .shadow import CHUNK, LatestFirst, Shadow
 from .stamps import Stamp
@@ -55,13 +55,20 @@ class AsyncOrdering(UnitState):
         now[agent] += 1
         return int(now[agent])
 
-    def waited(self, warps: np.ndarray, agent: int, time: int) -> None:
-        """Warps have waited for an agent's operations up to a time."""
-        self.order.clocks.learn(warps, agent, time)
+    def waited(self, threads: np.ndarray, agent: int, time: int) -> None:
+        """Threads have waited for an agent's operations up to a time."""
+        warps, lanes = self.order.lanes_of(threads)
+        self.order.clocks.learn(warps, agent, time, lanes)
 
     def learn(self, warps: np.ndarray, agents: np.ndarray, times: np.ndarray) -> None:
         """Each of these warps has waited for an agent up to a time."""
         np.maximum.at(self.order.clocks.seen[GENERIC], (warps, agents), times)
+
+    def knowing(self, known: Knowledge, agents: np.ndarray, times: np.ndarray) -> Knowledge:
+        """The same knowledge, and what agents beside the warps did up to these times."""
+        for agent in np.unique(agents).tolist():
+            known = self.order.clocks.with_agent(known, agent, int(times[agents == agent].max()))
+        return known
 
     # -- writing shared memory ----------------------------------------------------------------
 
@@ -110,16 +117,16 @@ class AsyncOrdering(UnitState):
             raise reports.overwrites_mbarrier(host, thread)
         op = self.machine.pending.writing(host)
         if op is not None:
-            raise reports.under_way("a copy into shared memory that is still being written by", op, one)
+            raise reports.under_way("a copy into shared memory that is still being written by", op, one, host)
 
     def _no_reader(self, shadow: Shadow, where: slice | np.ndarray, thread: int, inst: int, address: object) -> None:
         """Nobody may still read what a copy is about to overwrite."""
         order = self.order
-        own = np.array([thread >> 5])
+        row = order.clocks.row(thread)[: order.clocks.agents]
         found: list[np.ndarray] = []
         for kept, last in ((shadow.reads, shadow.last_read), (shadow.atomics, shadow.last_atomic)):
             if len(last):
-                agents = np.flatnonzero(order.clocks.lagging(last, own)[0])
+                agents = np.flatnonzero(row[: len(last)] < last[: len(row)])
                 found += list(kept.of(where, agents[agents < order.clocks.warps]))  # type: ignore[call-arg, arg-type]
         for stamps_found in found:
             late = self._late_for(stamps_found, thread)
@@ -134,8 +141,9 @@ class AsyncOrdering(UnitState):
     def _no_async_reader(self, shadow: Shadow, where: slice | np.ndarray, thread: int, inst: int) -> None:
         order, each = self.order, CHUNK >> shadow.shift
         chunks = slice(where.start // each, -(-where.stop // each)) if isinstance(where, slice) else where // each
+        row = order.clocks.row(thread)
         for agent, reads in shadow.async_reads.items():
-            if order.clocks.seen[GENERIC, thread >> 5, agent] >= shadow.last_async[agent]:
+            if row[agent] >= shadow.last_async[agent]:
                 continue
             found = reads[chunks]
             late = self._late_for(found, thread)
@@ -146,7 +154,7 @@ class AsyncOrdering(UnitState):
                 op = self.machine.pending.reading(host)
                 if op is not None:
                     what = "a copy overwrites shared memory that is still being read by"
-                    raise order.reports.under_way(what, op, np.array([thread]))
+                    raise order.reports.under_way(what, op, np.array([thread]), host)
                 place = order.reports.place(shadow, host)
                 error = order.reports.still_needed(
                     Stamp.of(int(found[at])), np.array([thread]), place, inst, "a copy to"
@@ -157,7 +165,7 @@ class AsyncOrdering(UnitState):
         """Which stamps one thread does not know of; of what its own warp did it knows."""
         clocks, found = self.order.clocks, np.maximum(found, stamps.NOTHING)
         agents = stamps.agent_of(found)
-        late = clocks.seen[GENERIC, thread >> 5][agents] < stamps.time_of(found)
+        late = clocks.row(thread)[agents] < stamps.time_of(found)
         late &= agents != thread >> 5
         if clocks.has_details and late.any():
             for at in np.flatnonzero(late):
@@ -205,7 +213,7 @@ class AsyncOrdering(UnitState):
             raise reports.overwrites_mbarrier(host, int(threads[0]))
         op = self.machine.pending.writing(host)
         if op is not None:
-            raise reports.under_way("a store to shared memory that is still being written by", op, threads)
+            raise reports.under_way("a store to shared memory that is still being written by", op, threads, host)
 
     def arrived_many(
         self, hosts: np.ndarray, nbytes: int, agents: np.ndarray | int, times: np.ndarray | int, inst: int
@@ -237,7 +245,7 @@ class AsyncOrdering(UnitState):
         order, shadow, warp = self.order, self.order.shadow, thread >> 5
         found = np.maximum(shadow.wrote[shadow.chunk_granules(chunks)], stamps.NOTHING)
         late = (stamps.agent_of(found) == warp) & (stamps.thread_of(found) != thread)
-        late &= stamps.time_of(found) > order.clocks.seen[GENERIC, warp, warp]
+        late &= stamps.time_of(found) > order.clocks.row(thread)[warp]
         if late.any():
             row, column = (int(i) for i in np.argwhere(late)[0])
             host = shadow.start + int(chunks[row]) * CHUNK + (column << shadow.shift)
@@ -264,7 +272,7 @@ class AsyncOrdering(UnitState):
         warps = slice(thread >> 5, thread + together >> 5)
         if found[0] == found[-1] and not (found != found[0]).any():  # one copy has brought it all
             found = found[:1]
-        return self._late_for_proxy(found, warps, ASYNC_SHARED) is None
+        return self._late_for_proxy(found, warps, ASYNC_SHARED, thread) is None
 
     def check_reading(self, chunks: np.ndarray, thread: int, together: int, inst: int, verb: str) -> None:
         """Whether chunks hold what the async proxy may read now."""
@@ -276,7 +284,7 @@ class AsyncOrdering(UnitState):
             self._unusable_source(host, int(found[row, column]), thread, verb, inst)
         first = thread // together * together
         warps = slice(first >> 5, max(first + together, first + 32) >> 5)
-        late = self._late_for_proxy(found, warps, ASYNC_SHARED)
+        late = self._late_for_proxy(found, warps, ASYNC_SHARED, thread)
         if late is None:
             return
         row, column = (int(i) for i in np.argwhere(late)[0])
@@ -293,17 +301,27 @@ class AsyncOrdering(UnitState):
         if state_ == stamps.IN_FLIGHT and op is not None:
             offset = self.machine.shared.where(host)[1]
             what = f"{verb} shared memory at offset {offset}, which is still being written by"
-            raise reports.under_way(what, op, one)
+            raise reports.under_way(what, op, one, host)
         reports.tell(reports.unwritten(host, one, verb), inst)
 
-    def _late_for_proxy(self, found: np.ndarray, warps: slice, view: int) -> np.ndarray | None:
-        """Which stamps are not in view of the async proxy as these warps know it; None: all are."""
+    def _late_for_proxy(self, found: np.ndarray, warps: slice, view: int, thread: int) -> np.ndarray | None:
+        """Which stamps are not in view of the async proxy as these warps know it, or one's thread; None: all are."""
         clocks, found = self.order.clocks, np.maximum(found, stamps.NOTHING)
         agents, times = stamps.agent_of(found), stamps.time_of(found)
         n = clocks.agents
-        visible = clocks.seen[GENERIC, warps, :n].min(axis=0)
-        visible[: clocks.warps] = clocks.seen[view, warps, : clocks.warps].min(axis=0)
-        late = visible[agents] < times
+        in_view = clocks.seen[view, warps, : clocks.warps].min(axis=0)
+        if warps.stop - warps.start == 1:
+            visible, own = clocks.row(thread)[:n].copy(), warps.start
+            visible[own] = in_view[own]  # its own stores, whose lanes are checked apart
+            visible[: clocks.warps] = np.minimum(visible[: clocks.warps], in_view)
+        else:
+            visible = clocks.seen[GENERIC, warps, :n].min(axis=0)
+            visible[: clocks.warps] = in_view
+        late = np.asarray(visible[agents] < times)
+        for at in zip(*np.nonzero(late), strict=True) if clocks.fenced_alone and late.any() else ():
+            stamp = Stamp.of(int(found[at]))
+            if stamp.agent < clocks.warps:
+                late[at] = not clocks.fenced_by_lane(view, stamp.thread, stamp.time, thread)
         return late if late.any() else None
 
     # -- global memory ------------------------------------------------------------------------
@@ -317,7 +335,7 @@ class AsyncOrdering(UnitState):
         found = shadow.wrote[where]
         warp = thread >> 5
         known_from_before = self._of_past(found)
-        late = self._late_for_proxy(found, slice(warp, warp + 1), ASYNC_GLOBAL)
+        late = self._late_for_proxy(found, slice(warp, warp + 1), ASYNC_GLOBAL, thread)
         bad = known_from_before if late is None else late | known_from_before
         if not bad.any():
             return

@@ -11,14 +11,19 @@ to the async proxy, in shared and in global memory: only proxy fences bring them
 INITS says the same of initialised mbarriers, and TENSORMAP of changed tensor maps: both have fences of their own.
 
 Lanes: what a warp has done up to `seen[GENERIC, warp, warp]` is ordered among its lanes (bar.warp.sync and barriers
-do that); later accesses are ordered for the lane that made them only.
+do that); later accesses are ordered for the lane that made them only.  What single lanes have learned, because they
+waited alone, is kept apart from `seen` (apart.py) until the lanes meet; that holds for GENERIC, other views are the
+whole warp's at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+
+from .apart import Apart, joined
 
 GENERIC, ASYNC_SHARED, ASYNC_GLOBAL, INITS, TENSORMAP = range(5)
 VIEWS = 5
@@ -51,12 +56,20 @@ class Knowledge:
         for part in (self.seen, other.seen):
             corner = seen[: len(part), : part.shape[1]]
             np.maximum(corner, part, out=corner)
-        lanes = self.lanes if not other.lanes else tuple(sorted({*self.lanes, *other.lanes}))
+        lanes = self.lanes if not other.lanes or other.lanes == self.lanes else _latest((*self.lanes, *other.lanes))
         return Knowledge(self.wave, seen, lanes, _joined(self.past, other.past))
 
     def as_past(self) -> dict[int, np.ndarray]:
         """The same for agents of a later wave."""
         return {**self.past, self.wave: self.seen[GENERIC]}
+
+
+def _latest(lanes: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """Of each warp's lanes the latest time; earlier ones say nothing more."""
+    times: dict[tuple[int, int], int] = {}
+    for warp, mask, time in lanes:
+        times[warp, mask] = max(time, times.get((warp, mask), time))
+    return tuple((warp, mask, time) for (warp, mask), time in sorted(times.items()))
 
 
 def _joined(a: dict[int, np.ndarray], b: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
@@ -84,7 +97,12 @@ class Clocks:
         self.touched = np.zeros(warps, np.uint32)  # lanes that have used memory since their warp's lanes were ordered
         self.waves: list[int] = []  # the time at which each wave began
         self.base = 0
-        self._lanes: dict[tuple[int, int], list[tuple[int, int]]] = {}  # (warp, other warp) -> (mask, time)s
+        # (warp, other warp) -> lanes of the other, and the warp's lanes that know of them -> up to when
+        self._lanes: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
+        self.apart = Apart()
+        # (view, warp) -> when each lane fenced last, if it did so while others had used memory since they met
+        self.fenced_alone: dict[tuple[int, int], np.ndarray] = {}
+        self.alive = np.full(warps, ALL_LANES)  # the lanes of each warp that have not exited
         self._past: dict[int, dict[int, np.ndarray]] = {}  # warp -> what it knows of earlier waves
         self.new_wave()
 
@@ -98,6 +116,8 @@ class Clocks:
         self.agents = self.warps
         self._lanes.clear()
         self._past.clear()
+        self.apart.clear()
+        self.fenced_alone.clear()
 
     def new_agent(self) -> int:
         """The column of something that works beside the warps; its time begins at `base`."""
@@ -124,6 +144,24 @@ class Clocks:
         """Whether what agents did at a time has happened before what warps do now."""
         return np.asarray(self.seen[view, warps, agents] >= times)
 
+    def row(self, thread: int) -> np.ndarray:
+        """Up to which time a thread knows of each agent."""
+        known: np.ndarray = self.seen[GENERIC, thread >> 5]
+        for more in self.apart.of(thread >> 5, 1 << (thread & 31)) if self.apart else ():
+            known = joined(known, more)
+        return known
+
+    def unknown(self, threads: np.ndarray, agents: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """Of what agents did at these times (rows: threads), what the threads do not know of."""
+        warps = threads >> 5
+        late = np.asarray(self.seen[GENERIC, warps if agents.ndim == 1 else warps[:, None], agents] < times)
+        if self.apart and late.any():
+            for warp in np.unique(warps).tolist():
+                for mask, known in self.apart.groups.get(warp, ()):
+                    rows = np.flatnonzero((warps == warp) & (mask >> (threads & 31) & 1 != 0))
+                    late[rows] &= _times(known, agents[rows]) < times[rows]
+        return late
+
     def lagging(self, last: np.ndarray, warps: slice | np.ndarray) -> np.ndarray:
         """For each of these warps and each agent: whether it does not know of what the agent did last, at `last`."""
         n = min(self.agents, len(last))
@@ -135,13 +173,26 @@ class Clocks:
             return True
         if agent == warp and time >= self.base and lane == other_lane:
             return True
-        return any(mask >> other_lane & 1 and time <= until for mask, until in self._lanes.get((warp, agent), ()))
+        if self.base <= time and any(time <= known[agent] for known in self.apart.of(warp, 1 << lane)
+                                     if agent < len(known)):  # fmt: skip
+            return True
+        return any(
+            mask >> other_lane & 1 and time <= until and viewers >> lane & 1
+            for (mask, viewers), until in self._lanes.get((warp, agent), {}).items()
+        )
 
     def known_from_past(self, warp: int, agent: int, time: int) -> bool:
         """Whether a warp knows of what an agent of an earlier wave did."""
         wave = int(np.searchsorted(self.waves, time, "right"))  # they are counted from 1
         seen = self._past.get(warp, {}).get(wave)
         return seen is not None and agent < len(seen) and time <= seen[agent]
+
+    def fenced_by_lane(self, view: int, thread: int, time: int, viewer: int) -> bool:
+        """Whether a lane fenced alone, after what it did at a time, and another thread knows of that."""
+        times = self.fenced_alone.get((view, thread >> 5))
+        if times is None or times[thread & 31] < time:
+            return False
+        return self.known_to_lanes(viewer >> 5, viewer & 31, thread >> 5, thread & 31, time)
 
     # -- lanes --------------------------------------------------------------------------------
 
@@ -156,10 +207,34 @@ class Clocks:
         np.bitwise_or.at(self.touched, threads >> 5, np.uint32(1) << (threads & 31).astype(np.uint32))
 
     def sync_lanes(self, warps: np.ndarray) -> None:
-        """bar.warp.sync of whole warps: their lanes know of each other."""
+        """bar.warp.sync of whole warps: their lanes know of each other, and what any of them knows."""
+        self.rejoin(warps)
         self.seen[GENERIC, warps, warps] = self.now[warps]
         self.now[warps] += 1
         self.touched[warps] = 0
+
+    def rejoin(self, warps: np.ndarray) -> None:
+        """The lanes of each of these warps meet: what one has learned all know."""
+        if not self.apart:
+            return
+        mine = self.apart.groups.keys() & set(warps.tolist())
+        for warp in mine:
+            for known in self.apart.take(warp):
+                row = self.seen[GENERIC, warp, : len(known)]
+                np.maximum(row, known, out=row)
+        for (viewer, _), found in self._lanes.items() if mine else ():
+            if viewer in mine:
+                shared = _latest((0, mask, time) for (mask, _), time in found.items())
+                found.clear()
+                found.update({(mask, int(ALL_LANES)): time for _, mask, time in shared})
+
+    def learn_apart(self, warp: int, lanes: int, times: np.ndarray) -> None:
+        """Some lanes of a warp learn something; what all of them know then is the warp's."""
+        self.apart.learn(warp, lanes, times)
+        shared = self.apart.shared(warp, int(self.alive[warp]))
+        if shared is not None:
+            row = self.seen[GENERIC, warp, : len(shared)]
+            np.maximum(row, shared, out=row)
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -170,15 +245,24 @@ class Clocks:
         """
         n, v = self.agents, self.views
         seen = self.seen[:v, warps, :n].max(axis=1) if len(warps) > 1 else self.seen[:v, warps[0], :n].copy()
+        for i, warp in enumerate(warps.tolist()) if self.apart else ():
+            for known in self.apart.of(warp, int(ALL_LANES if lanes is None else lanes[i])):
+                np.maximum(seen[GENERIC, : len(known)], known, out=seen[GENERIC, : len(known)])
         until, partial = self._own(warps, lanes)
         seen[GENERIC, warps] = np.maximum(seen[GENERIC, warps], until)
         past: dict[int, np.ndarray] = {}
         if self._lanes or self._past:
-            partial += self._partial_knowledge(warps)
+            partial = list(_latest(partial + self._partial_knowledge(warps, lanes)))
             for warp in warps.tolist():
                 past = _joined(past, self._past.get(warp, {}))
         self.now[warps] += 1
         return Knowledge(len(self.waves), seen, tuple(partial), past)
+
+    def with_agent(self, known: Knowledge | None, agent: int, time: int) -> Knowledge:
+        """The same knowledge, and what an agent beside the warps did up to a time."""
+        seen = np.zeros((1, max(self.agents, agent + 1)), np.int64)
+        seen[GENERIC, agent] = time
+        return Knowledge(len(self.waves), seen).join(known)
 
     def _own(self, warps: np.ndarray, lanes: np.ndarray | None) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
         """Up to when these warps' own accesses are passed on, and what only some of their lanes pass on."""
@@ -188,17 +272,25 @@ class Clocks:
         partial = [(int(w), int(m), int(t)) for w, m, t in zip(warps[others], lanes[others], now[others], strict=True)]
         return np.where(others, self.seen[GENERIC, warps, warps], now), partial
 
-    def _partial_knowledge(self, warps: np.ndarray) -> list[tuple[int, int, int]]:
-        mine = set(warps.tolist())
-        return [(w, m, t) for (v, w), known in self._lanes.items() if v in mine for m, t in known]
+    def _partial_knowledge(self, warps: np.ndarray, lanes: np.ndarray | None) -> list[tuple[int, int, int]]:
+        masks = [int(ALL_LANES)] * len(warps) if lanes is None else lanes.tolist()
+        mine = dict(zip(warps.tolist(), masks, strict=True))
+        return [(w, m, t) for (v, w), known in self._lanes.items() if v in mine
+                for (m, viewers), t in known.items() if viewers & mine[v]]  # fmt: skip
 
-    def acquire(self, warps: np.ndarray, known: Knowledge | None) -> None:
-        """These warps learn something."""
+    def acquire(self, warps: np.ndarray, known: Knowledge | None, lanes: np.ndarray | None = None) -> None:
+        """These warps learn something, or only these lanes of each."""
         if known is None or not len(warps):
             return
         past = known.past
         if known.wave == len(self.waves):
-            self._take(warps, known)
+            if lanes is None or not (some := (self.alive[warps] & ~lanes) != 0).any():
+                self._take(warps, known)
+            else:
+                if not some.all():
+                    self._take(warps[~some], known)
+                for warp, mask in zip(warps[some].tolist(), lanes[some].tolist(), strict=True):
+                    self._take_apart(warp, mask, known)
         else:
             past = known.as_past()
         if past:
@@ -212,19 +304,43 @@ class Clocks:
         self.seen[:views, rows, :n] = np.maximum(self.seen[:views, rows, :n], known.seen[:, None, :])
         for warp, mask, time in known.lanes:
             for viewer in warps.tolist():
-                self._lanes.setdefault((viewer, warp), []).append((mask, time))
+                self._hear(viewer, int(ALL_LANES), warp, mask, time)
 
-    def learn(self, warps: np.ndarray | int, agent: int, time: int) -> None:
-        """These warps have waited for what an agent beside the warps did up to a time."""
+    def _take_apart(self, warp: int, mask: int, known: Knowledge) -> None:
+        """Some lanes of a warp learn something; of the other views the whole warp does."""
+        views, n = known.seen.shape
+        self.views = max(self.views, views)
+        self.seen[1:views, warp, :n] = np.maximum(self.seen[1:views, warp, :n], known.seen[1:])
+        self.learn_apart(warp, mask, known.seen[GENERIC])
+        for other, lanes, time in known.lanes:
+            self._hear(warp, mask, other, lanes, time)
+
+    def _hear(self, warp: int, viewers: int, other: int, mask: int, time: int) -> None:
+        """Lanes of a warp learn what some lanes of another have done."""
+        known = self._lanes.setdefault((warp, other), {})
+        known[mask, viewers] = max(time, known.get((mask, viewers), time))
+
+    def learn(
+        self, warps: np.ndarray | int, agent: int, time: int, lanes: np.ndarray | None = None
+    ) -> None:
+        """These warps, or only these lanes of each, have waited for what an agent beside the warps did up to a time."""
+        if lanes is not None and not isinstance(warps, int) and (some := (self.alive[warps] & ~lanes) != 0).any():
+            times = np.zeros(agent + 1, np.int64)
+            times[agent] = time
+            for warp, mask in zip(warps[some].tolist(), lanes[some].tolist(), strict=True):
+                self.learn_apart(warp, mask, times)
+            warps = warps[~some]
         self.seen[GENERIC, warps, agent] = np.maximum(self.seen[GENERIC, warps, agent], time)
 
     def meet(self, warps: np.ndarray) -> None:
         """A barrier of these warps, all lanes of them."""
+        self.rejoin(warps)
         self.acquire(warps, self.release(warps))
         self.touched[warps] = 0
 
     def meet_in_ctas(self, ctas: int) -> None:
         """A barrier of each of so many CTAs with all their warps."""
+        self.rejoin(np.arange(self.warps))
         if self._lanes or self._past:
             for warps in np.arange(self.warps).reshape(ctas, -1):
                 self.meet(warps)
@@ -246,11 +362,24 @@ class Clocks:
     def fence(self, warps: np.ndarray, views: tuple[int, ...], lanes: np.ndarray | None = None) -> None:
         """A proxy fence: what these warps know of comes into view there, and what the fencing lanes have done."""
         self.views = VIEWS
-        until, _ = self._own(warps, lanes)
+        until, alone = self._own(warps, lanes)
+        for warp, mask, time in alone:
+            for view in views:
+                times = self.fenced_alone.setdefault((view, warp), np.zeros(32, np.int64))
+                times[(mask >> np.arange(32) & 1) != 0] = time
         for view in views:
             self.seen[view, warps] = np.maximum(self.seen[view, warps], self.seen[GENERIC, warps])
+            for i, warp in enumerate(warps.tolist()) if self.apart else ():
+                for known in self.apart.of(warp, int(ALL_LANES if lanes is None else lanes[i])):
+                    row = self.seen[view, warp, : len(known)]
+                    np.maximum(row, known, out=row)
             self.seen[view, warps, warps] = np.maximum(self.seen[view, warps, warps], until)
         self.now[warps] += 1
+
+
+def _times(known: np.ndarray, agents: np.ndarray) -> np.ndarray:
+    """The entries of a row for some agents; it may end before them."""
+    return np.where(agents < len(known), known[np.minimum(agents, len(known) - 1)], 0)
 
 
 def _span(warps: np.ndarray) -> slice | np.ndarray:

@@ -7,6 +7,7 @@ victims.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from ..errors import Deadlock, DivergentBarrier, EmulatorError
 from ..machine.stuck import CERTAIN, OTHERWISE, Cause, Report, Wait, ranges
 from ..machine.threads import DONE, PARKED, READY, WAITING, WARPGROUP
+from ..ptx.syntax import Instruction
 
 if TYPE_CHECKING:
     from ..machine.scheduler import Scheduler
@@ -23,7 +25,7 @@ SHOWN = 8  # waits that are described
 VICTIMS = "  these only wait for those above:"
 
 
-def error(scheduler: Scheduler) -> EmulatorError:
+def why(scheduler: Scheduler) -> EmulatorError:
     """DivergentBarrier for lanes whose mates can never join them, otherwise Deadlock."""
     report = Report(scheduler.machine)
     parked = np.flatnonzero(report.status == PARKED)
@@ -39,7 +41,10 @@ def error(scheduler: Scheduler) -> EmulatorError:
         lines += [VICTIMS, *_lines(victims)]
     lines += _exited(report)
     what = "every thread that is left waits, and nothing can wake it:\n" + "\n".join(lines)
-    return Deadlock(what, hint="; ".join(_hints(roots)))
+    error = Deadlock(what, hint="; ".join(_hints(roots)))
+    error.sides = [side for wait in [*roots, *victims] for side in wait.sides]
+    error.locations = tuple(dict.fromkeys(place for wait in [*roots, *victims] for place in wait.locations))
+    return error
 
 
 def _lines(waits: list[Wait]) -> list[str]:
@@ -110,11 +115,14 @@ def _divergent(report: Report, warp: int) -> DivergentBarrier | None:
     what = ".".join(inst.parts[:2])
     some = "warps of a warpgroup" if block.joins_warpgroup else "threads of a warp"
     missing = mates[machine.live[mates]]
-    return DivergentBarrier(
+    error = DivergentBarrier(
         f"{what} needs {whole} together, but only {who} reached it; {_others(report, missing, number)}",
         threads=here[:1],
         hint=f"a branch around this line that only some {some} take",
     )
+    for _, there, group in _elsewhere(report, missing, number):
+        error.sides += report.sides("missing", there, group, what)
+    return error
 
 
 def _warpgroup(report: Report, warp: int) -> np.ndarray:
@@ -128,17 +136,22 @@ def _warpgroup(report: Report, warp: int) -> np.ndarray:
 def _others(report: Report, mates: np.ndarray, number: int) -> str:
     """Where those are who are missing in front of a block."""
     one_warp, texts = len(np.unique(mates // 32)) == 1, []
+    for text, inst, group in _elsewhere(report, mates, number):
+        texts.append(f"{_names(report, group, one_warp)} {text} {inst.opcode} ({report.short(inst)})")
+    if len(gone := mates[report.status[mates] == DONE]):
+        texts.append(f"{_names(report, gone, one_warp)} have exited")
+    return "; ".join(texts)
+
+
+def _elsewhere(report: Report, mates: np.ndarray, number: int) -> Iterator[tuple[str, Instruction, np.ndarray]]:
+    """What those who are missing in front of a block do, at which instruction, and who they are."""
     for status, text in ((READY, "go round in a loop at"), (WAITING, "wait at"), (PARKED, "stand at")):
         group = mates[report.status[mates] == status]
         if status == PARKED:
             group = group[report.pc[group] != number]
         for pc in np.unique(report.pc[group]).tolist():
             inst = report.waits_at(pc) if status == WAITING else report.program.blocks[pc].instructions[0]
-            who = _names(report, group[report.pc[group] == pc], one_warp)
-            texts.append(f"{who} {text} {inst.opcode} ({report.short(inst)})")
-    if len(gone := mates[report.status[mates] == DONE]):
-        texts.append(f"{_names(report, gone, one_warp)} have exited")
-    return "; ".join(texts)
+            yield text, inst, group[report.pc[group] == pc]
 
 
 def _names(report: Report, threads: np.ndarray, one_warp: bool) -> str:
@@ -165,7 +178,9 @@ def _parked(report: Report, parked: np.ndarray) -> list[Wait]:
             mates[here] = False
             what = "all four warps of a warpgroup" if block.joins_warpgroup else "the other lanes of their warp"
             line = f"  {report.who(here)} wait for {what} at {inst.opcode} ({report.short(inst)})"
-            waits.append(Wait(here, [line], np.flatnonzero(mates & (report.status != DONE))))
+            helpers = np.flatnonzero(mates & (report.status != DONE))
+            sides = report.sides("waits", inst, here, inst.opcode)
+            waits.append(Wait(here, [line], helpers, sides=sides))
     return waits
 
 
@@ -177,7 +192,8 @@ def _spinning(report: Report) -> list[Wait]:
         here = ready[report.machine.cta_of[ready] == cta]
         inst = report.program.blocks[int(report.pc[here[0]])].instructions[0]
         line = f"  {report.who(here)} look again and again at memory that nobody changes ({report.short(inst)})"
-        waits.append(Wait(here, [line], others, [Cause(OTHERWISE, SPINNING)]))
+        sides = report.sides("waits", inst, here, "memory that nobody changes")
+        waits.append(Wait(here, [line], others, [Cause(OTHERWISE, SPINNING)], sides))
     return waits
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import InFlight, MissingBarrier
+from ..findings import Location
 from ..machine.machine import Machine
 from ..machine.pending import Operation
 from .clocks import GENERIC, INITS, Clocks
@@ -37,17 +38,21 @@ class Guests:
             visitors = threads[hosts == cta]
             warps = slice(cta * m.warps_per_cta, (cta + 1) * m.warps_per_cta)
             met = self.clocks.seen[GENERIC, visitors >> 5, warps] | self.clocks.seen[INITS, visitors >> 5, warps]
-            strange = ~met.any(axis=1)
+            strange = np.asarray(~met.any(axis=1))
+            for at in np.flatnonzero(strange) if self.clocks.apart else ():
+                strange[at] = not self.clocks.row(int(visitors[at]))[warps].any()
             if strange.any():
                 raise MissingBarrier(
                     "another CTA's shared memory is used before the cluster has met: that CTA may not have started",
                     threads=visitors[strange],
                     hint="cluster_arrive and cluster_wait in every CTA before another CTA's shared memory is used",
-                )
+                    kind="missing-cluster-barrier", locations=(self._memory_of(cta),),
+                )  # fmt: skip
             if (m.scheduler.status[m.cta_of == cta] == DONE).all():
                 ids = tuple(int(v) for v in m.cta_ids[cta])
                 raise MissingBarrier(
                     f"shared memory of CTA {ids}, which has exited", threads=visitors, hint=STAY,
+                    kind="missing-cluster-barrier", locations=(self._memory_of(cta),),
                 )  # fmt: skip
             if inst is not None:
                 self.remote[cta] = (self.clocks.time(int(visitors[0]) >> 5), int(visitors[0]), inst)
@@ -64,26 +69,33 @@ class Guests:
                 continue
             what = f"the CTA exits while its shared memory at offset {where[1]} is still being {where[0]} {op.what}"
             if op.read is not None:
-                m.scheduler.warn(what, op.inst, op.thread, READ_FIRST)
+                place = self._memory_of(cta, where[1])
+                m.scheduler.warn(what, op.inst, op.thread, READ_FIRST, kind="early-exit", location=place)
                 op.read()
                 continue
             hint = "a wait for the mbarrier phase of every load that was issued, before the CTA exits"
-            error = InFlight(what, threads=one, hint=hint)
+            error = InFlight(
+                what, threads=one, hint=hint, kind="early-exit", locations=(self._memory_of(cta, where[1]),)
+            )
             m.scheduler.note(error, op.inst, op.thread, "that was issued here")
             raise error
         if cta in self.remote:
             self._check_guests(cta, one)
+
+    def _memory_of(self, cta: int, offset: int | None = None) -> Location:
+        return Location("shared", offset, cta=tuple(int(v) for v in self.machine.cta_ids[cta]))
 
     def _check_guests(self, cta: int, one: np.ndarray) -> None:
         """Other CTAs have used an exiting CTA's memory: one of its threads must have met them since."""
         m = self.machine
         when, guest, inst = self.remote[cta]
         warps = np.arange(cta * m.warps_per_cta, (cta + 1) * m.warps_per_cta)
-        known = (self.clocks.known_to_lanes(w, 0, guest >> 5, guest & 31, when) for w in warps.tolist())
+        known = (self.clocks.known_to_lanes(w, lane, guest >> 5, guest & 31, when)
+                 for w in warps.tolist() for lane in range(32))  # fmt: skip
         if not any(known):
             error = MissingBarrier(
                 "the CTA exits, and nothing orders that after another CTA's use of its shared memory",
-                threads=one, hint=STAY,
+                threads=one, hint=STAY, kind="early-exit", locations=(self._memory_of(cta),),
             )  # fmt: skip
             m.scheduler.note(error, m.kernel.body[inst], guest, "the other CTA used it here")
             raise error

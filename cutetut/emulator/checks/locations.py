@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..machine.access import CLUSTER, CTA, GPU, Access, Kind
-from .clocks import Clocks, Knowledge
+from ..machine.access import CLUSTER, CTA, GPU, SYS, Access, Kind
+from .clocks import ALL_LANES, Clocks, Knowledge
+
+MOST_SEEN = 256  # releases that a warp remembers until a fence
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Locations:
         self.first_cta = 0  # of the present wave
         self.found: dict[int, list[Release]] = {}
         self.fences: dict[int, dict[int, Knowledge]] = {}  # warp -> scope -> what its last fence made ready
-        self.seen: dict[int, list[Release]] = {}  # warp -> what it has read and no fence has acquired yet
+        # warp -> what it has read and no fence has acquired yet, and the lanes that have
+        self.seen: dict[int, list[tuple[Release, int]]] = {}
 
     def new_wave(self, first_cta: int) -> None:
         self.first_cta = first_cta
@@ -42,12 +45,36 @@ class Locations:
     def fence(self, warp: int, lanes: int, scope: int, acquires: bool = True, releases: bool = True) -> None:
         """fence.{sc, acq_rel}.scope by some lanes of a warp."""
         one = np.array([warp])
-        if acquires and (seen := self.seen.get(warp)):
-            for release in seen:
-                if self._reaches(release, scope, warp):
-                    self.clocks.acquire(one, release.knowledge)
+        for release, readers in self.seen.get(warp, ()) if acquires else ():
+            if readers & lanes and self._reaches(release, scope, warp):
+                self.clocks.acquire(one, release.knowledge, np.array([readers & lanes], np.uint32))
         if releases:
             self.fences.setdefault(warp, {})[scope] = self.clocks.release(one, np.array([lanes], np.uint32))
+
+    def observe(self, warp: int, lanes: int, release: Release) -> None:
+        """Lanes have read what a release left, relaxed: a fence of theirs will acquire it."""
+        seen = self.seen.setdefault(warp, [])
+        for i, (other, readers) in enumerate(seen):
+            if other is release:  # a spinning thread reads the same again and again
+                seen[i] = release, readers | lanes
+                return
+        seen.append((release, lanes))
+        del seen[:-MOST_SEEN]
+
+    def observe_all(self, warps: np.ndarray, lanes: np.ndarray | None, known: Knowledge) -> None:
+        """Lanes of warps have seen, relaxed, that something has happened: a fence of theirs will acquire it."""
+        for i, warp in enumerate(warps.tolist()):
+            mask = int(ALL_LANES if lanes is None else lanes[i])
+            self.observe(warp, mask, Release(SYS, self._cta(warp), known))
+
+    def meet(self, warps: np.ndarray) -> None:
+        """The lanes of each of these warps meet: a fence of any acquires what one has read before.
+
+        PTX asks for the fence of the very lane that has read; this follows what kernels do that are right on the GPU.
+        """
+        for warp in warps.tolist() if self.seen else ():
+            if warp in self.seen:
+                self.seen[warp] = [(release, int(ALL_LANES)) for release, _ in self.seen[warp]]
 
     def fenced(self, warp: int) -> Knowledge | None:
         """What a warp's fences have made ready, for a relaxed arrival."""
@@ -71,19 +98,18 @@ class Locations:
             lanes = threads[(hosts == host) & (warps == warp)] & 31
             mask = int(np.bitwise_or.reduce(np.uint32(1) << lanes.astype(np.uint32)))
             if access.loads:
-                self._read(host, warp, access)
+                self._read(host, warp, mask, access)
             if access.stores:
                 self._write(host, warp, mask, access)
 
-    def _read(self, host: int, warp: int, access: Access) -> None:
+    def _read(self, host: int, warp: int, lanes: int, access: Access) -> None:
         for release in self.found.get(host, ()):
             if not self._reaches(release, access.scope, warp):
                 continue
             if access.acquires:
-                self.clocks.acquire(np.array([warp]), release.knowledge)
+                self.clocks.acquire(np.array([warp]), release.knowledge, np.array([lanes], np.uint32))
             else:
-                self.seen.setdefault(warp, []).append(release)
-                del self.seen[warp][:-8]  # a spinning thread reads the same again and again
+                self.observe(warp, lanes, release)
 
     def _write(self, host: int, warp: int, mask: int, access: Access) -> None:
         """An atomic operation goes on with the releases before it; a plain strong store ends those of others."""

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import Place
 from ..machine.access import CLUSTER, CTA, GPU, Access, Kind
 from ..machine.machine import Machine
 from ..machine.memory import Allocation, threads_of, warps_of
 from ..machine.opcodes import UnitState, state
 from ..machine.threads import Selection
 from . import stamps
-from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Clocks, Knowledge
+from .clocks import ALL_LANES, ASYNC_GLOBAL, ASYNC_SHARED, Clocks, Knowledge
 from .guests import Guests
 from .locations import Locations
 from .race_reports import Reports
@@ -35,7 +36,7 @@ class Written:
 
     kernel: str
     regions: tuple[tuple[int, int, np.ndarray], ...]
-    places: dict[int, str]
+    places: dict[int, Place]
 
 
 @state
@@ -51,6 +52,7 @@ class Ordering(UnitState):
         self.reports = Reports(machine, self.clocks)
         self.guests = Guests(machine, self.clocks)
         self.strength = np.zeros(len(machine.kernel.body), np.int8)
+        self.narrow_atomics = False  # the kernel has some of a smaller scope than the GPU
         self.granule = _WIDEST
         self.shared_shadow: Shadow | None = None
         self.regions: dict[int, Shadow] = {}  # of allocations that the launch may write, by their start
@@ -68,6 +70,7 @@ class Ordering(UnitState):
             self.clocks.new_wave()
         self.locations.new_wave(self.waves * self.machine.residents)
         self.waves += 1
+        self.clocks.alive[:] = _lane_masks(self.machine.live)
         self.cluster_of_agent = self.cluster_of_warp.astype(np.int64)
         self.guests.reset()
         if self.holes is not None:
@@ -108,7 +111,7 @@ class Ordering(UnitState):
     def written(self) -> Written:
         """What this launch has written, for a launch that may begin before it ends."""
         regions, scheduler = [], self.machine.scheduler
-        places: dict[int, str] = {}
+        places: dict[int, Place] = {}
         for shadow in self.regions.values():
             own = shadow.wrote > 0
             if self.grid is not None:
@@ -117,7 +120,7 @@ class Ordering(UnitState):
                 continue
             inst = np.where(own, stamps.instruction_of(shadow.wrote), -1)
             for index in np.unique(inst[own]).tolist():
-                places[index] = scheduler.place(self.machine.kernel.body[index], None).describe()
+                places[index] = scheduler.place(self.machine.kernel.body[index], None)
             regions.append((shadow.start, shadow.granule, inst.astype(np.int32)))
         return Written(scheduler.kernel_name, tuple(regions), places)
 
@@ -126,6 +129,7 @@ class Ordering(UnitState):
     def uses(self, access: Access) -> Access:
         """An instruction that accesses memory is decoded."""
         self.strength[access.inst] = access.scope
+        self.narrow_atomics |= access.kind is Kind.ATOMIC and access.scope < GPU
         while access.nbytes % self.granule:
             self.granule //= 2
         return access
@@ -207,7 +211,10 @@ class Ordering(UnitState):
         assert isinstance(region, Allocation)
         shadow = self.region(region)
         where = shadow.where(host, access.nbytes)
-        self.plain(shadow, host, where, shadow.wrote[where], sel, threads_of(sel), access)
+        wrote = shadow.wrote[where]
+        if access.non_coherent and int(wrote.max()) > 0:
+            self.reports.non_coherent(shadow, wrote, host, threads_of(sel), access, self.grid)
+        self.plain(shadow, host, where, wrote, sel, threads_of(sel), access)
 
     def flag(self, host: np.ndarray, threads: np.ndarray, access: Access) -> None:
         """Threads use memory that the launch only reads, with a strong access."""
@@ -227,6 +234,11 @@ class Ordering(UnitState):
         if self._unaware(shadow, shadow.last_write, own) is not None:
             self._against_writes(shadow, host, shadow.wrote[where], threads, access)
         self._against_reads(shadow, host, where, threads, access, own)
+
+    def exited(self, threads: np.ndarray) -> None:
+        """What all lanes that are left have learned is their warp's."""
+        warps, lanes = self.lanes_of(threads)
+        self.clocks.alive[warps] &= ~(ALL_LANES if lanes is None else lanes)
 
     def cta_over(self, cta: int, thread: int) -> None:
         """The last thread of a CTA has exited: nobody may still need its shared memory."""
@@ -313,11 +325,8 @@ class Ordering(UnitState):
     def _late(self, found: np.ndarray, threads: np.ndarray, globally: bool) -> np.ndarray:
         """Which of the stamps (rows: threads) their threads cannot know of."""
         rows = np.maximum(found if found.ndim == 1 else found.reshape(len(threads), -1), stamps.NOTHING)
-        warps = threads >> 5
-        if rows.ndim > 1:
-            warps = warps[:, None]
         agents, times = stamps.agent_of(rows), stamps.time_of(rows)
-        late = self.clocks.seen[GENERIC, warps, agents] < times
+        late = self.clocks.unknown(threads, agents, times)
         if globally and self.waves > 1:
             past = (times < self.clocks.base) & (times > 0)
             late |= past if self.grid is None else past & (agents != self.grid)
@@ -372,7 +381,7 @@ class Ordering(UnitState):
         own: slice | np.ndarray,
     ) -> None:  # fmt: skip
         agents = self._unaware(shadow, shadow.last_atomic, own)
-        if agents is None or access.scope >= GPU:
+        if agents is None or (access.scope >= GPU and not self.narrow_atomics):
             return
         for found in self._of(shadow.atomics, where, agents):
             late = self._conflicts(shadow, found, threads, access)
@@ -426,13 +435,22 @@ class Ordering(UnitState):
     def sync_lanes(self, sel: Selection) -> None:
         """Lanes of one warp meet: bar.warp.sync, and the fences and waits of WGMMA, which no lane passes alone."""
         warps = warps_of(sel)
+        self.locations.meet(warps)
         if self.clocks.touched[warps].any():
             self.clocks.sync_lanes(warps)
+        else:
+            self.clocks.rejoin(warps)
 
     def fence_proxy(self, sel: Selection, views: tuple[int, ...]) -> None:
         """A fence between ordinary accesses and those of the async proxy."""
         warps, lanes = self.lanes_of(sel)
         self.clocks.fence(warps, views, lanes)
+
+
+def _lane_masks(live: np.ndarray) -> np.ndarray:
+    """For each warp the mask of its lanes among these threads."""
+    found: np.ndarray = np.packbits(live, bitorder="little").view(np.uint32)
+    return found
 
 
 def _span(sel: Selection) -> slice | np.ndarray:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import EmulatorError, IllegalInstruction, InFlight, MissingBarrier, MissingFence, Uninitialized
+from ..errors import EmulatorError, IllegalInstruction, InFlight, MissingBarrier, MissingFence, Place, Uninitialized
+from ..findings import Location
 from ..machine.access import Access, Kind
 from ..machine.machine import Machine
 from ..machine.memory import HOST, index
 from ..machine.opcodes import states
 from ..machine.pending import Operation
+from ..machine.stuck import ranges
 from . import stamps
+from .chosen import differing, first
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Clocks
 from .lost_updates import lost_update_hint
 from .shadow import Shadow
@@ -22,7 +25,9 @@ FLAG = (
     "then a fence) before the second, both with a scope that includes the other thread; or an atomic operation"
 )
 LANES = "cute.arch.sync_warp() between the two: lanes of one warp may run one after the other"
+MATES = "cute.arch.sync_warp() before this use: of its warp only lane {} has waited, and learned for itself only"
 READERS = "the reader's wait, then a barrier, or an arrival of the reader that this thread waits for"
+READ_ONLY = "an ordinary load, without .nc: the read-only cache is for memory that no CTA writes while the kernel runs"
 PREVIOUS = "cute.arch.griddepcontrol_wait() before memory of the kernel before is used"
 COPIES_TO_SHARED = ("cp.async.ca", "cp.async.cg")  # and every copy that reports to an mbarrier
 
@@ -35,7 +40,7 @@ class Reports:
         self.kinds: dict[int, str] = {}  # agent beside the warps -> "mbarrier", "wgmma", "bulk", "cp.async", "grid"
         self.owners: dict[int, int] = {}  # and the first thread that it works for
         # for a dependent launch: what the kernel before was, and where its instructions stand
-        self.previous: tuple[str, dict[int, str]] = "", {}
+        self.previous: tuple[str, dict[int, Place]] = "", {}
 
     # -- bytes that cannot be used ------------------------------------------------------------
 
@@ -59,8 +64,8 @@ class Reports:
             return None
         if lenient:
             return ~bad
-        first = int(host[bad][0]) + int(np.flatnonzero(rows[bad][0] == stamps.UNWRITTEN)[0]) * shadow.granule
-        self._tell("uninitialized", self.unwritten(first, threads[bad], "load of"), access.inst)
+        at = int(host[bad][0]) + int(np.flatnonzero(rows[bad][0] == stamps.UNWRITTEN)[0]) * shadow.granule
+        self._tell("uninitialized", self.unwritten(at, threads[bad], "load of"), access.inst)
         return ~bad
 
     def tell(self, error: EmulatorError, inst: int) -> None:
@@ -74,7 +79,10 @@ class Reports:
     def unwritten(self, host: int, threads: np.ndarray, verb: str) -> Uninitialized:
         """The error of threads that use shared memory which nothing has written."""
         offset = self.machine.shared.where(host)[1]
-        error = Uninitialized(f"{verb} shared memory that nothing has written: offset {offset}", threads=threads)
+        error = Uninitialized(
+            f"{verb} shared memory that nothing has written: offset {offset}", threads=threads,
+            locations=(self.place_of(host),),
+        )  # fmt: skip
         if copies := self._copies_of_kernel():
             error.notes.append(f"  no copy to it has been issued yet; the kernel's copies to shared memory: {copies}")
             error.hint = f"the wait for such a copy to complete before this use; or {Uninitialized.hint}"
@@ -88,13 +96,14 @@ class Reports:
             return self.unwritten(host, threads, verb or kind.value)
         offset = self.machine.shared.where(host)[1]
         if kind is Kind.STORE:
-            return self.under_way("a store to shared memory that is still being written by", op, threads)
-        verb = verb or kind.value
-        return self.under_way(f"{verb} shared memory at offset {offset}, which is still being written by", op, threads)
+            return self.under_way("a store to shared memory that is still being written by", op, threads, host)
+        what = f"{verb or kind.value} shared memory at offset {offset}, which is still being written by"
+        return self.under_way(what, op, threads, host)
 
-    def under_way(self, what: str, op: Operation, threads: np.ndarray) -> InFlight:
-        """The error of threads that disturb an operation under way."""
-        error = InFlight(f"{what} {op.what}", threads=threads, hint=_missing_wait(op))
+    def under_way(self, what: str, op: Operation, threads: np.ndarray, host: int | None = None) -> InFlight:
+        """The error of threads that disturb an operation under way, at a host address."""
+        where = () if host is None else (self.place_of(host),)
+        error = InFlight(f"{what} {op.what}", threads=threads, hint=_missing_wait(op), locations=where)
         self.machine.scheduler.note(error, op.inst, op.thread, "that was issued here")
         if op.barrier is not None:
             error.notes.append(f"  its barrier: {op.barrier.describe()}")
@@ -110,7 +119,8 @@ class Reports:
             f"{verb} shared memory at offset {self.machine.shared.where(host)[1]}, where an mbarrier lives",
             threads=threads,
             hint="the addresses of the barriers and of the buffers; mbarrier.inval before the memory is used otherwise",
-        )
+            kind="mbarrier-memory", locations=(self.place_of(host),),
+        )  # fmt: skip
         for unit in states(self.machine):
             if (lives := unit.lives_at(host)) is not None:
                 self.machine.scheduler.note(error, *lives)
@@ -128,7 +138,7 @@ class Reports:
         access: Access,
     ) -> None:  # fmt: skip
         """Threads use what others wrote, and nothing orders the two."""
-        stamp, rows, at = _first(shadow, found, late, host, threads)
+        stamp, rows, at = first(shadow, found, late, host, threads)
         place = self._place(shadow, at)
         kind = self.kinds.get(stamp.agent, "warp")
         if kind == "warp":
@@ -137,12 +147,34 @@ class Reports:
             error = self._not_waited(access.kind.value, place, stamp, kind, threads[rows], access.inst)
         self.tell(error, access.inst)
 
+    def non_coherent(
+        self, shadow: Shadow, found: np.ndarray, host: np.ndarray, threads: np.ndarray, access: Access,
+        grid: int | None,
+    ) -> None:  # fmt: skip
+        """Threads load through the read-only cache what this kernel has written (PTX ISA section 9.7.9.9).
+
+        grid: the agent of the kernel before, whose results are there once it has been waited for.
+        """
+        written = found > 0
+        if grid is not None:
+            written &= stamps.agent_of(np.maximum(found, 0)) != grid
+        if not written.any():
+            return
+        stamp, rows, at = first(shadow, found, written, host, threads)
+        place, reader = self._place(shadow, at), self._reader(stamp, int(threads[rows][0]))
+        error = IllegalInstruction(
+            f"load of {place} through the read-only cache (ld.global.nc), and {reader} has {self._did(stamp)} it in "
+            "this launch: the cache may hold what was there before",
+            threads=threads[rows], hint=READ_ONLY, kind="non-coherent-load", locations=(place,),
+        )  # fmt: skip
+        self.tell(self.noting(error, stamp, access.inst, "it was written here"), access.inst)
+
     def after_read(
         self, shadow: Shadow, found: np.ndarray, late: np.ndarray, host: np.ndarray, threads: np.ndarray,
         access: Access,
     ) -> None:  # fmt: skip
         """Threads write what others may still be reading."""
-        stamp, rows, at = _first(shadow, found, late, host, threads)
+        stamp, rows, at = first(shadow, found, late, host, threads)
         error = self._unordered(access, self._place(shadow, at), stamp, threads[rows], "has loaded from")
         self.tell(error, access.inst)
 
@@ -155,70 +187,80 @@ class Reports:
         Only a warning if that was a WGMMA which its own warpgroup has waited for: NVIDIA's fmha.py with 8-bit inputs
         and 16-bit output leaves the order to how long softmax takes, and its result is right.
         """
-        stamp, rows, at = _first(shadow, found, late, host, threads)
+        stamp, rows, at = first(shadow, found, late, host, threads)
         op = self.machine.pending.reading(at)
         if op is not None:
-            raise self.under_way("a store to shared memory that is still being read by", op, threads[rows])
-        error = self.still_needed(stamp, threads[rows], self._place(shadow, at), access.inst, "a store to")
+            raise self.under_way("a store to shared memory that is still being read by", op, threads[rows], at)
+        place = self._place(shadow, at)
+        error = self.still_needed(stamp, threads[rows], place, access.inst, "a store to")
         waited = self.clocks.seen[GENERIC, self.owners[stamp.agent] >> 5, stamp.agent] >= stamp.time
         if self.kinds.get(stamp.agent) != "wgmma" or not waited:
             self.tell(error, access.inst)
             return
         scheduler, body = self.machine.scheduler, self.machine.kernel.body
         what = (
-            f"a store to {self._place(shadow, at)}, which a WGMMA of warp {self._owner(stamp)} has read before, but "
+            f"a store to {place}, which a WGMMA of warp {self._owner(stamp)} has read before, but "
             "only by chance: nothing orders the two"
         )
         scheduler.warn(what, body[access.inst], int(threads[rows][0]), error.hint,
-                       (body[stamp.inst], self.owners[stamp.agent], "it was read here"))  # fmt: skip
+                       (body[stamp.inst], self.owners[stamp.agent], "it was read here"),
+                       "missing-barrier", place)  # fmt: skip
 
     def after_copy(
         self, shadow: Shadow, found: np.ndarray, late: np.ndarray, host: np.ndarray, threads: np.ndarray,
         access: Access,
     ) -> None:  # fmt: skip
         """Threads store to global memory that a copy may still read."""
-        stamp, rows, at = _first(shadow, found, late, host, threads)
+        stamp, rows, at = first(shadow, found, late, host, threads)
         error = self.still_needed(stamp, threads[rows], self._place(shadow, at), access.inst, "a store to")
         self.tell(error, access.inst)
 
-    def still_needed(self, stamp: Stamp, threads: np.ndarray, place: str, inst: int, verb: str) -> EmulatorError:
+    def still_needed(self, stamp: Stamp, threads: np.ndarray, place: Location, inst: int, verb: str) -> EmulatorError:
         """Something writes where others read, and nothing orders the two."""
         reader = self._reader(stamp, int(threads[0]))
         error = MissingBarrier(
             f"{verb} {place}, which {reader} has read or is reading, and nothing orders the two",
             threads=threads,
             hint=READERS,
+            locations=(place,),
         )
         return self.noting(error, stamp, inst, "it is read here")
 
-    def copied_over(self, stamp: Stamp, thread: int, place: str, inst: int, verb: str) -> EmulatorError:
+    def copied_over(self, stamp: Stamp, thread: int, place: Location, inst: int, verb: str) -> EmulatorError:
         """A copy writes where a warp has stored, and nothing orders the two."""
         error = MissingBarrier(
             f"{verb} {place}, which {self._reader(stamp, thread)} has {self._did(stamp)}, and nothing orders the two",
             threads=np.array([thread]),
             hint=BOTH_PASS,
+            locations=(place,),
         )
         return self.noting(error, stamp, inst, "it was written here")
 
-    def _unordered(self, access: Access, place: str, stamp: Stamp, threads: np.ndarray, done: str) -> EmulatorError:
+    def _unordered(
+        self, access: Access, place: Location, stamp: Stamp, threads: np.ndarray, done: str
+    ) -> EmulatorError:
         own = stamp.agent == int(threads[0]) >> 5 and stamp.time >= self.clocks.base
         who = f"lane {stamp.lane} of the same warp" if own else self._reader(stamp, int(threads[0]))
         body = self.machine.kernel.body
-        hint = LANES if own else BOTH_PASS if "shared" in place else FLAG
-        hint = lost_update_hint(body[stamp.inst], body[access.inst]) or hint
+        hint, kind = (LANES, "missing-lane-sync") if own else (BOTH_PASS, "missing-barrier")
+        if not own and place.space == "global":
+            hint, kind = FLAG, "missing-release-acquire"
+        if (lost := lost_update_hint(body[stamp.inst], body[access.inst])) is not None:
+            hint, kind = lost, "lost-update"
         what = f"{access.kind.value} {place}, which {who} {done}, and nothing orders the two"
-        error = MissingBarrier(what, threads=threads, hint=hint)
+        error = MissingBarrier(what, threads=threads, hint=hint, kind=kind, locations=(place,))
         return self.noting(error, stamp, access.inst, "the other access was here")
 
     def _not_waited(
-        self, verb: str, place: str, stamp: Stamp, kind: str, threads: np.ndarray, inst: int
+        self, verb: str, place: Location, stamp: Stamp, kind: str, threads: np.ndarray, inst: int
     ) -> EmulatorError:
         """What an asynchronous operation has written is used, and nobody has waited for it."""
         if kind == "grid":
             kernel, places = self.previous
             error = MissingBarrier(f"{verb} {place}, which {kernel} has written: it may still be running",
-                                   threads=threads, hint=PREVIOUS)  # fmt: skip
-            error.notes.append(f"  it was written here:\n{places[stamp.inst]}")
+                                   threads=threads, hint=PREVIOUS, kind="missing-grid-wait",
+                                   locations=(place,))  # fmt: skip
+            error.add(places[stamp.inst], "it was written here")
             return error
         if kind == "cp.async":
             waited = self.clocks.seen[GENERIC, self.owners[stamp.agent] >> 5, stamp.agent] >= stamp.time
@@ -234,7 +276,7 @@ class Reports:
                 "nor met one that has"
             )
             hint = "the wait for the mbarrier that the copy signals, in every warp that uses what it brings"
-        error = MissingBarrier(what, threads=threads, hint=hint)
+        error = MissingBarrier(what, threads=threads, hint=hint, kind="missing-wait", locations=(place,))
         return self.noting(error, stamp, inst, "the copy was issued here")
 
     def several_writers(self, host: np.ndarray, threads: np.ndarray, access: Access) -> None:
@@ -242,14 +284,16 @@ class Reports:
 
         Of the lanes of one warp some value stays, which kernels may rely on (PTX ISA section 8.2 leaves open which).
         """
-        differ = _differing(host, threads, access)
+        differ = differing(host, threads, access)
         if differ is None:
             return
         one, other = differ
+        place = self.place_of(int(host[one]))
         error = MissingBarrier(
-            f"several threads store different values to {self._any_place(int(host[one]))} with one instruction: any of "
-            "them may stay",
+            f"several threads store different values to {place} with one instruction: any of them may stay",
             threads=threads[[one, other]],
+            kind="conflicting-stores",
+            locations=(place,),
             hint="an atomic operation (cute.arch.atomic_add) if all of them count; one thread that stores if one does",
         )
         scheduler = self.machine.scheduler
@@ -272,7 +316,7 @@ class Reports:
     # -- the async proxy ----------------------------------------------------------------------
 
     def not_fenced(
-        self, stamp: Stamp, thread: int, place: str, verb: str, inst: int, globally: bool
+        self, stamp: Stamp, thread: int, place: Location, verb: str, inst: int, globally: bool
     ) -> EmulatorError:
         """The async proxy reads what an ordinary store has written, and no proxy fence (or no barrier) is between."""
         view = ASYNC_GLOBAL if globally else ASYNC_SHARED
@@ -283,6 +327,7 @@ class Reports:
             f"{verb} {place} through the async proxy; {self._reader(stamp, thread)} wrote it with an ordinary store, "
             f"and {what}",
             threads=np.array([thread]),
+            locations=(place,),
         )
         if fenced:
             error.hint = "a barrier between the writers' fence.proxy.async and the thread that issues the operation"
@@ -290,17 +335,19 @@ class Reports:
             error.hint = "fence.proxy.async (.global) in the writing threads, a barrier or flag, then the copy"
         return self.noting(error, stamp, inst, "it was stored here")
 
-    def not_met(self, stamp: Stamp, thread: int, place: str, verb: str, inst: int) -> EmulatorError:
+    def not_met(self, stamp: Stamp, thread: int, place: Location, verb: str, inst: int) -> EmulatorError:
         """One lane starts an operation on what other lanes of its warp have written."""
         error = MissingBarrier(
             f"{verb} {place} through the async proxy; lane {stamp.lane} of the same warp wrote it, and the two lanes "
             "have not met since",
             threads=np.array([thread]),
             hint="cute.arch.sync_warp() between the other lanes' fence.proxy.async and the operation",
+            kind="missing-lane-sync",
+            locations=(place,),
         )
         return self.noting(error, stamp, inst, "it was stored here")
 
-    def async_not_waited(self, stamp: Stamp, thread: int, place: str, verb: str, inst: int) -> EmulatorError:
+    def async_not_waited(self, stamp: Stamp, thread: int, place: Location, verb: str, inst: int) -> EmulatorError:
         kind = self.kinds.get(stamp.agent, "warp")
         return self._not_waited(verb, place, stamp, kind, np.array([thread]), inst)
 
@@ -309,6 +356,8 @@ class Reports:
     def noting(self, error: EmulatorError, stamp: Stamp, inst: int, what: str) -> EmulatorError:
         """The error with the place of the other access; or the mistake that led to it, if a unit knows one."""
         m, thread = self.machine, self._thread(stamp)
+        if error.threads is not None and (mates := self._lanes_that_know(stamp, int(error.threads[0]))):
+            error.hint, error.kind = MATES.format(ranges(mates)), "missing-lane-sync"
         m.scheduler.note(error, m.kernel.body[stamp.inst], thread, what)
         if thread is None or error.threads is None or stamp.time < self.clocks.base:
             return error
@@ -319,8 +368,17 @@ class Reports:
                 access = m.scheduler.place(m.kernel.body[inst], here)
                 cause.notes.append(f"  what came of it: {error.what}\n{access.describe()}")
                 cause.notes += error.notes
+                cause.others += [(access, error.what), *error.others]
+                cause.locations += error.locations
                 return cause
         return error
+
+    def _lanes_that_know(self, stamp: Stamp, thread: int) -> list[int]:
+        """Of the thread's warp, the lanes that have waited for what made a stamp, each for itself."""
+        if stamp.time < self.clocks.base:
+            return []
+        return [lane for mask, known in self.clocks.apart.groups.get(thread >> 5, ()) for lane in range(32)
+                if mask >> lane & 1 and stamp.agent < len(known) and known[stamp.agent] >= stamp.time]  # fmt: skip
 
     def _did(self, stamp: Stamp) -> str:
         base = self.machine.kernel.body[stamp.inst].parts[0]
@@ -350,20 +408,22 @@ class Reports:
         """The number in its CTA of the warp that an agent works for."""
         return (self.owners[stamp.agent] >> 5) % self.machine.warps_per_cta
 
-    def _place(self, shadow: Shadow, host: int) -> str:
-        if shadow.rows is not None:
-            return f"shared memory at offset {self.machine.shared.where(host)[1]}"
-        return self._any_place(host)
+    def _place(self, shadow: Shadow, host: int) -> Location:
+        return self.place_of(host, shadow.granule)
 
-    def _any_place(self, host: int) -> str:
+    def place_of(self, host: int, nbytes: int = 1) -> Location:
+        """Where a host address of shared or global memory lies."""
         shared = self.machine.shared
         if shared.origin <= host < shared.origin + shared.span:
-            return f"shared memory at offset {shared.where(host)[1]}"
+            cta, offset = shared.where(host)
+            return Location("shared", offset, nbytes, cta=tuple(int(v) for v in self.machine.cta_ids[cta]))
         found = self.machine.memory.find(host)
-        return "global memory" if found is None else f"byte {host - found.start} of {found.label} (global memory)"
+        if found is None:
+            return Location("global", nbytes=nbytes, address=host)
+        return Location("global", host - found.start, nbytes, found.label, address=host)
 
-    def place(self, shadow: Shadow, host: int) -> str:
-        """Where a host address lies, in words."""
+    def place(self, shadow: Shadow, host: int) -> Location:
+        """Where a host address lies."""
         return self._place(shadow, host)
 
     def _history(self, threads: np.ndarray) -> list[str]:
@@ -377,39 +437,6 @@ class Reports:
                 place = self.machine.scheduler.place(inst, None)
                 places[place.source or f"PTX line {inst.line}"] = True
         return ", ".join(places)
-
-
-def _first(
-    shadow: Shadow, found: np.ndarray, late: np.ndarray, host: np.ndarray, threads: np.ndarray
-) -> tuple[Stamp, np.ndarray, int]:
-    """The first stamp that is late, the accesses that meet one, and the first address of them.
-
-    What another warp did is named before what lanes of the same warp did.
-    """
-    rows = late.reshape(len(host), -1)
-    others = rows & (stamps.agent_of(found).reshape(rows.shape) != (threads >> 5)[:, None])
-    if others.any():
-        rows = others
-    hit = np.flatnonzero(rows.any(axis=1))
-    row = int(hit[0])
-    column = int(np.flatnonzero(rows[row])[0])
-    return Stamp.of(int(found.reshape(len(host), -1)[row, column])), hit, int(host[row]) + column * shadow.granule
-
-
-def _differing(host: np.ndarray, threads: np.ndarray, access: Access) -> tuple[int, int] | None:
-    """Two positions of the same address with different values."""
-    if access.values is None:
-        return None
-    values = access.values(threads)
-    order = np.argsort(host, kind="stable")
-    same = host[order][1:] == host[order][:-1]
-    warps = threads[order] >> 5
-    same &= warps[1:] != warps[:-1]
-    differ = np.zeros(len(same), np.bool_)
-    for value in values:
-        differ |= value[order][1:] != value[order][:-1]
-    found = np.flatnonzero(same & differ)
-    return (int(order[found[0]]), int(order[found[0] + 1])) if len(found) else None
 
 
 def _missing_wait(op: Operation) -> str:

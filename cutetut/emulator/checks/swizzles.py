@@ -68,8 +68,8 @@ class Swizzles(UnitState):
         what = f"operand {name} of the WGMMA is read with {_NAMES[swizzle]}; TMA wrote it with {_NAMES[written]}"
         hint = "the layout of the TMA atom and that of the tensor in shared memory: both need one swizzle"
         if not written:
-            m.scheduler.warn(what, inst, thread, hint, (load, thread, "TMA wrote it here"))
+            m.scheduler.warn(what, inst, thread, hint, (load, thread, "TMA wrote it here"), "swizzle")
             return
-        error = AsyncMismatch(what, threads=np.array([thread]), hint=hint)
+        error = AsyncMismatch(what, threads=np.array([thread]), hint=hint, kind="swizzle")
         m.scheduler.note(error, load, thread, "TMA wrote it here")
         raise error

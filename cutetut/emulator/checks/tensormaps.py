@@ -8,20 +8,22 @@ use of a map with a bulk group.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..errors import EmulatorError, MissingBarrier, MissingFence
+from ..findings import Location
 from ..machine.machine import Machine
 from ..machine.opcodes import UnitState, state
 from . import stamps
-from .clocks import GENERIC, TENSORMAP
+from .clocks import TENSORMAP
 from .ordering import Ordering
 from .race_reports import READERS
 from .stamps import Stamp
 
 MAP_BYTES = 128
+KIND = "missing-tensormap-fence"
 RELEASE = "fence_tma_desc_release (or cp_fence_tma_desc_release) by the thread that changed the map, behind that"
 ACQUIRE = "fence_tma_desc_acquire of the map's address in the warp that uses it, once it has met the changing one"
 USED = "cp_async_bulk_wait_group by the thread that stores (or the wait for the load's mbarrier) before the change"
@@ -70,20 +72,29 @@ class TensorMaps(UnitState):
 
     def _unseen(self, host: int, stamp: Stamp, thread: int) -> EmulatorError | None:
         """What is missing between a change of a map and its use by a thread."""
-        clocks, warp, one = self.order.clocks, thread >> 5, np.array([thread])
+        clocks, warp, one, where = self.order.clocks, thread >> 5, np.array([thread]), self._place(host)
         what = "the tensor map of this copy was changed in global memory, and"
         if clocks.seen[TENSORMAP, stamp.agent, stamp.agent] < stamp.time:
-            return MissingFence(f"{what} no release fence of the tensormap proxy came since", threads=one, hint=RELEASE)
+            return MissingFence(
+                f"{what} no release fence of the tensormap proxy came since", threads=one, hint=RELEASE, kind=KIND,
+                locations=where,
+            )  # fmt: skip
         if clocks.seen[TENSORMAP, warp, stamp.agent] < stamp.time:
             return MissingBarrier(
-                f"{what} nothing orders its release before this use", threads=one,
+                f"{what} nothing orders its release before this use", threads=one, kind=KIND, locations=where,
                 hint="a barrier between the thread that releases the map and the warp that uses it",
             )  # fmt: skip
         for fence in self.acquired.get(host, ()):
             seen = len(fence.visible) > stamp.agent and fence.visible[stamp.agent] >= stamp.time
-            if seen and (fence.warp == warp or clocks.seen[GENERIC, warp, fence.warp] >= fence.time):
+            if seen and (fence.warp == warp or clocks.row(thread)[fence.warp] >= fence.time):
                 return None
-        return MissingFence(f"{what} this warp has not acquired it since", threads=one, hint=ACQUIRE)
+        return MissingFence(
+            f"{what} this warp has not acquired it since", threads=one, hint=ACQUIRE, kind=KIND, locations=where
+        )
+
+    def _place(self, host: int) -> tuple[Location, ...]:
+        """Where a map lies, as data."""
+        return (replace(self.order.reports.place_of(host), nbytes=MAP_BYTES),)
 
     def used(self, host: int, agent: int, time: int, inst: int) -> None:
         """A copy that an agent stands for uses a map."""
@@ -92,16 +103,16 @@ class TensorMaps(UnitState):
     def changes(self, host: int, thread: int, inst: int) -> None:
         """A thread is about to change a map; raises InFlight or MissingBarrier if a copy may still use it."""
         for agent, stamp in self.uses.get(host, {}).items():
-            if self.order.clocks.seen[GENERIC, thread >> 5, agent] >= stamp.time:
+            if self.order.clocks.row(thread)[agent] >= stamp.time:
                 continue
             one, reports = np.array([thread]), self.order.reports
             op = next((o for o in self.machine.pending.operations if o.inst.index == stamp.inst), None)
             if op is not None and (op.barrier is not None or op.reads):
                 error: EmulatorError = reports.under_way("the tensor map is changed while it is used by", op, one)
-                error.hint = USED
+                error.hint, error.locations = USED, self._place(host)
                 raise error
             error = MissingBarrier(
                 "the tensor map is changed, and nothing orders that behind a copy which uses it", threads=one,
-                hint=READERS,
+                hint=READERS, locations=self._place(host),
             )  # fmt: skip
             reports.tell(reports.noting(error, stamp, inst, "the copy was issued here"), inst)

@@ -19,12 +19,11 @@ Where such an error would be raised, build it and ask the scheduler, which repor
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import EmulatorError, EmulatorWarning, LaunchError
+from ..errors import EmulatorError, LaunchError, warn
 from ..ptx.source import describe
 from ..ptx.syntax import Instruction
 
@@ -77,13 +76,13 @@ class Tolerance:
         if (kind, _names(inst)[0]) not in self.reported:
             self.reported.add((kind, _names(inst)[0]))
             text = f"{kind}: {type(error).__name__}: {error}"
-            _warn(text if waiver is None else f"{kind}: waived at {waiver.place}", inst)
+            _warn(text if waiver is None else f"{kind}: waived at {waiver.place}", error, inst)
         return True
 
 
-def _warn(text: str, inst: Instruction) -> None:
+def _warn(text: str, error: EmulatorError, inst: Instruction) -> None:
     file, line = (inst.loc.file, inst.loc.line) if inst.loc is not None else ("PTX", inst.line)
-    warnings.warn_explicit(text, EmulatorWarning, file, line, registry=_shown)
+    warn(text, error, file, line, _shown)
 
 
 def _kinds(text: str) -> frozenset[str]:

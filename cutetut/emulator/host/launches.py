@@ -188,9 +188,11 @@ def reachable(words: set[int], arguments: dict[str, Any]) -> GlobalMemory:
     found = [item for name, value in arguments.items() for item in live.spans(name, value)]
     host = [span for span, on_device in found if not on_device]
     memory = GlobalMemory(live.find if any(_may_hold_pointers(span) for span, _ in found) else None)
+    memory.freed = live.freed
     spans = [span for span, on_device in found if on_device and span.nbytes]
     for span in spans:
         memory.add(span.start, span.nbytes, span.label)
+        live.reached(span)
     with live.one_search():
         _add_pointers(memory, words, spans, host)
     return memory
@@ -209,6 +211,7 @@ def _add_pointers(memory: GlobalMemory, words: set[int], spans: list[Span], host
                 )
         if (other := live.find(word)) is not None:
             memory.add(*other)
+            live.reached(Span(*other))
             if memory.resolver is None and _may_hold_pointers(Span(*other)):
                 memory.resolver = live.find
 

@@ -29,6 +29,8 @@ _wrappers: weakref.WeakKeyDictionary[Any, tuple[Span, bool]] = weakref.WeakKeyDi
 _buffers: dict[int, ctypes.Array[ctypes.c_uint8]] = {}
 _found: list[weakref.ref[torch.Tensor]] = []  # tensors a search has found: they are usually asked for again
 _settled: list[weakref.ref[torch.Tensor]] = []  # tensors that no search comes across any more, see `settle`
+_gone: dict[int, Span] = {}  # what launches could reach or programs have freed, by its start, oldest first: it may be
+GONE = 4096  # alive still; so many are remembered
 _tensors: list[torch.Tensor] | None = None  # every live tensor, while `one_search` lasts
 _searching = False
 _libc = ctypes.CDLL(None)
@@ -56,10 +58,27 @@ def allocate(nbytes: int) -> int:
     return address
 
 
+def reached(span: Span) -> None:
+    """A launch can reach this memory: remembered for the message of one that comes when it has been freed."""
+    _gone.pop(span.start, None)
+    _gone[span.start] = span
+    if len(_gone) > GONE:
+        del _gone[next(iter(_gone))]
+
+
+def freed(address: int) -> str | None:
+    """For an address that no live memory holds: what it belonged to, if that is known."""
+    return next((span.label for span in reversed(_gone.values()) if span.holds(address)), None)
+
+
 def free(address: int) -> bool:
     """Release memory of `allocate`; False when there is none at this address."""
     fresh.forget(address)
-    return _buffers.pop(address, None) is not None
+    buffer = _buffers.pop(address, None)
+    if buffer is not None:
+        nbytes = len(buffer) - 256
+        reached(Span(address, nbytes, f"an allocation of {nbytes} bytes"))
+    return buffer is not None
 
 
 def find(address: int) -> tuple[int, int, str] | None:

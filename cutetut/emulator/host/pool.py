@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import collections
 import itertools
-import warnings
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ..errors import EmulatorWarning
+from ..errors import EmulatorError, warn
+from ..findings import Location
 from .dlpack import label
 
 LIMIT = 1 << 28  # bytes of freed memory that are kept at least
@@ -47,7 +47,9 @@ def find(address: int) -> tuple[int, int, str] | None:
         if start <= address < start + nbytes:
             if not _in_use(storage):
                 text = f"a kernel uses the memory of {name}, which has been freed: PyTorch may hand it out again"
-                warnings.warn_explicit(text, EmulatorWarning, "cutetut emulate", 0)
+                where = Location("global", address - start, None, name, address=address)
+                freed = EmulatorError(text, kind="freed-memory", locations=(where,))
+                warn(text, freed, "cutetut emulate", 0)
             if key not in _recent:
                 _recent.append(key)
             return start, nbytes, name

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import Misaligned, OutOfBounds, Uninitialized
+from ..findings import Location
 from ..numbers.rounding import UINT
 from .access import Access, Checks
 from .threads import Selection
@@ -44,6 +45,7 @@ class _AddressSpace:
 
 
 HOST: dict[int, np.ndarray] = {n: np.asarray(_AddressSpace(t)) for n, t in UINT.items()}
+FREED = "a tensor that nothing holds any more, or cudaFree, before the last kernel that uses the memory has run"
 WRAP = 1 << 31  # what a signed 32-bit number cannot hold any more
 CHUNKS: np.ndarray = np.asarray(_AddressSpace(np.complex128))  # the same by 16 bytes, which are only moved
 SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4, 32: 5}
@@ -85,11 +87,13 @@ class GlobalMemory:
     `resolver(address)` is asked about an address in no known range and returns (start, bytes, label)
     of the tensor that owns it, or None.  `fresh(addresses)` says which 8-byte words, given by multiples
     of 8, nobody has written since their memory was allocated; None: all memory counts as written.
+    `freed(address)` says what an address belonged to that no live memory holds, or None.
     """
 
     def __init__(self, resolver: Resolver | None = None) -> None:
         self.resolver = resolver
         self.fresh: Callable[[np.ndarray], np.ndarray] | None = None
+        self.freed: Callable[[int], str | None] = lambda address: None
         self.allocations: list[Allocation] = []
         self.starts: list[int] = []
         self.recent: Allocation | None = None
@@ -199,12 +203,22 @@ class GlobalMemory:
 
     def _will_write(self, allocation: Allocation, sel: Selection) -> None:
         if not allocation.writable:
-            raise OutOfBounds(f"store to {allocation.label}, which is read-only", threads=threads_of(sel)[:1])
+            raise OutOfBounds(
+                f"store to {allocation.label}, which is read-only", threads=threads_of(sel)[:1],
+                locations=(Location("global", name=allocation.label, address=allocation.start),),
+            )  # fmt: skip
         allocation.written = allocation.watched = True
 
     def _out_of_bounds(self, value: int, nbytes: int, address: np.ndarray, sel: Selection, store: bool) -> OutOfBounds:
         bad = threads_of(sel)[address == value]
         verb = "store of" if store else "load of"
+        if self.find(value) is None and (name := self.freed(value)) is not None:
+            return OutOfBounds(
+                f"{verb} {nbytes} bytes at global address {value:#x}, in the memory of {name}, which has been freed",
+                threads=bad, hint=FREED, kind="freed-memory",
+                locations=(Location("global", nbytes=nbytes, name=name, address=value),),
+            )  # fmt: skip
+        where = Location("global", nbytes=nbytes, address=value)
         what = f"{verb} {nbytes} bytes at global address {value:#x}, outside every tensor of this launch"
         near = min(
             self.allocations,
@@ -217,8 +231,9 @@ class GlobalMemory:
                 side = "across the end"
             elif value < near.start:
                 side = f"{near.start - value} bytes before the start"
+            where = Location("global", value - near.start, nbytes, near.label, address=value)
             what += f"; the nearest is {near.label}, {near.end - near.start} bytes: the access lies {side} of it"
-        return OutOfBounds(what, threads=bad, hint=self._wrapped(value))
+        return OutOfBounds(what, threads=bad, hint=self._wrapped(value), locations=(where,))
 
     def _wrapped(self, value: int) -> str | None:
         """What to look at if an address is right but for 32 bits that an index or an offset has overflowed."""
@@ -241,12 +256,15 @@ class GlobalMemory:
             if bad.any():
                 bad &= self.fresh(first + further)
         if bad.any():
-            found = self.find(int(host[bad][0]))
+            at = int(host[bad][0])
+            found = self.find(at)
             name = found.label if found is not None else "global memory"
+            offset = at - found.start if found is not None else None
             raise Uninitialized(
                 f"load of {nbytes} bytes reads memory of {name} that nobody has written: torch.empty leaves it so",
                 threads=threads_of(sel)[bad],
                 hint="torch.zeros, or write it first",
+                locations=(Location("global", offset, nbytes, name if offset is not None else "", address=at),),
             )
 
     def written_labels(self) -> list[str]:
@@ -275,6 +293,7 @@ class LocalMemory:
             raise OutOfBounds(
                 f"{'store' if store else 'load'} at offset {int(address[bad][0])} of a stack of {self.nbytes} bytes",
                 threads=threads_of(sel)[bad],
+                locations=(Location("local", int(address[bad][0]), nbytes),),
             )
         check_alignment(address, nbytes, sel, "local")
         return self.host_base[sel] + address
@@ -288,4 +307,5 @@ def check_alignment(address: np.ndarray, nbytes: int, sel: Selection, space: str
             f"{nbytes}-byte access to {space} memory at address {int(address[bad][0]):#x}, which is not a "
             f"multiple of {nbytes}",
             threads=threads_of(sel)[bad],
+            locations=(Location(space, nbytes=nbytes, address=int(address[bad][0])),),
         )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
-from ..errors import Deadlock, EmulatorError, EmulatorWarning, Place
+import numpy as np
+
+from ..errors import Deadlock, EmulatorError, Place
+from ..errors import warn as show
+from ..findings import Location
 from ..ptx.source import describe, kernel_name
 from ..ptx.source import text as source_text
 from .threads import Selection, threads_of
@@ -25,22 +28,23 @@ class Reporter:
         self.warned: set[tuple[str, int]] = set()
 
     def warn(
-        self, what: str, inst: Instruction, thread: int, hint: str, other: tuple[Instruction, int, str] | None = None
-    ) -> None:
+        self, what: str, inst: Instruction, thread: int, hint: str, other: tuple[Instruction, int, str] | None = None,
+        kind: str = "other", location: Location | None = None,
+    ) -> None:  # fmt: skip
         """Warn of something that gives no wrong result by itself, once per source line and launch."""
         file, line = (inst.loc.file, inst.loc.line) if inst.loc is not None else (self.kernel_name, inst.line)
         if (hint, line) in self.warned:
             return
         self.warned.add((hint, line))
-        warning = EmulatorError(what, hint=hint)
+        warning = EmulatorError(what, hint=hint, kind=kind, locations=() if location is None else (location,))
         warning.place = self.place(inst, thread)
         if other is not None:
             self.note(warning, *other)
-        warnings.warn_explicit(str(warning), EmulatorWarning, file, line)
+        show(str(warning), warning, file, line)
 
     def note(self, error: EmulatorError, inst: Instruction, thread: int | None, what: str) -> None:
         """Add another program point to an error: what happened there, and the lines."""
-        error.notes.append(f"  {what}:\n{self.place(inst, thread).describe()}")
+        error.add(self.place(inst, thread), what)
 
     def locate(self, error: EmulatorError, sel: Selection = slice(0, 0)) -> None:
         """Say where an error happened: the current instruction and, of these threads, the first that is to blame."""
@@ -55,6 +59,9 @@ class Reporter:
         if error.operation is not None:
             inst, thread = error.operation.inst, error.operation.thread
         error.place, error.inst = self.place(inst, thread), inst
+        if error.threads is not None and thread is not None:
+            mates = error.threads[error.threads >> 5 == thread >> 5]
+            error.lanes = tuple(np.unique(self.machine.in_cta[mates] % 32).tolist())
         if error.threads is not None and len(error.threads) > 1:
             error.notes.append(f"  {len(error.threads)} threads at once do this; the first is named")
         written = self.machine.memory.written_labels()
@@ -78,5 +85,6 @@ class Reporter:
             text = source_text(inst.loc.file, inst.loc.line)
         return Place(
             self.kernel_name, cta, warp, lane, tid,  # type: ignore[arg-type]
-            inst.line if inst else None, inst.text if inst else "", source, text,
+            inst.line if inst else None, inst.text if inst else "", source, text, inst.opcode if inst else "",
+            *((inst.loc.file, inst.loc.line) if inst is not None and inst.loc is not None else ("", None)),
         )  # fmt: skip

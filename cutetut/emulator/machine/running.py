@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from ..errors import EmulatorError, Place
+from ..findings import Location
 from ..ptx.syntax import Instruction
 from .program import Program
 from .threads import Selection
@@ -49,6 +50,7 @@ class Running(Protocol):
         """Add another program point to an error: what happened there, and the lines."""
 
     def warn(
-        self, what: str, inst: Instruction, thread: int, hint: str, other: tuple[Instruction, int, str] | None = None
-    ) -> None:
+        self, what: str, inst: Instruction, thread: int, hint: str, other: tuple[Instruction, int, str] | None = None,
+        kind: str = "other", location: Location | None = None,
+    ) -> None:  # fmt: skip
         """Warn of something that gives no wrong result by itself, once per source line and launch."""

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from ..errors import OutOfBounds
+from ..findings import Location
 from .access import Access, Checks
 from .memory import SHARED_BASE, check_alignment
 from .threads import Selection, threads_of
@@ -92,6 +93,7 @@ class SharedMemory:
                 f"{'store of' if store else 'load of'} {nbytes} bytes at offset {int(offset[bad][0]) - SHARED_BASE} of "
                 f"shared memory; the CTA has {self.nbytes} bytes",
                 threads=threads_of(sel)[bad],
+                locations=(Location("shared", int(offset[bad][0]) - SHARED_BASE, nbytes),),
                 hint="the layouts of the buffers in shared memory, and the smem= of the launch",
             )
         return base + offset

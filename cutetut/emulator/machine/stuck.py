@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..findings import Location, Side
 from ..ptx.syntax import Address, Instruction, Operand, Pair, Register, Symbol, Vector
 from .machine import Machine
 from .threads import DONE
@@ -38,6 +39,8 @@ class Wait:
     lines: list[str]
     helpers: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     causes: list[Cause] = field(default_factory=list)
+    sides: list[Side] = field(default_factory=list)  # the same as data,
+    locations: tuple[Location, ...] = ()  # and what is waited for
 
 
 class Report:
@@ -50,6 +53,7 @@ class Report:
         self.status = scheduler.status
         self.pc = scheduler.pc if scheduler.common is None else np.full_like(scheduler.pc, scheduler.common)
         self._reachable: dict[int, set[int]] = {}
+        self._instructions: dict[str, Instruction] = {}  # what `candidates` calls each instruction
 
     # -- where --------------------------------------------------------------------------------
 
@@ -92,6 +96,7 @@ class Report:
                 for inst in self.program.blocks[number].instructions:
                     some = here[np.broadcast_to(does(inst, here), here.shape)]
                     if len(some):
+                        self._instructions[self.short(inst)] = inst
                         found.setdefault(self.short(inst), set()).update(some.tolist())
         return {place: sorted(who) for place, who in found.items()}
 
@@ -126,6 +131,23 @@ class Report:
         if not found:
             return "nobody: no warp that is left can reach an instruction that does"
         return f"{self.named(found)}, once past what they wait for themselves"
+
+    def sides(self, role: str, inst: Instruction | None, threads: np.ndarray, at: str) -> list[Side]:
+        """Threads at an instruction, as data: a side for each of their CTAs; `at` names the barrier."""
+        found, machine = [], self.machine
+        for cta in np.unique(machine.cta_of[threads]).tolist():
+            mine = threads[machine.cta_of[threads] == cta]
+            side = self.scheduler.place(inst, int(mine[0]), whole_warp=True).side(role=role)
+            numbers = machine.in_cta[mine]
+            warps = tuple(np.unique(numbers // 32).tolist())
+            lanes = tuple(np.unique(numbers % 32).tolist()) if len(warps) == 1 and len(mine) < 32 else ()
+            found.append(replace(side, warps=warps, lanes=lanes, at=at))
+        return found
+
+    def missing(self, found: Candidates, at: str) -> list[Side]:
+        """Candidates as data: who should arrive, and where."""
+        return [side for place, threads in found.items()
+                for side in self.sides("missing", self._instructions.get(place), np.array(threads), at)]  # fmt: skip
 
     def warps(self, threads: np.ndarray) -> str:
         """ "warps 4-7"; in a cluster, or where they are of several CTAs, with these."""

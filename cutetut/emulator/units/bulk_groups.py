@@ -64,11 +64,11 @@ class BulkGroups(UnitState):
         return reading, writing, time
 
     def _waited(self, thread: int, operation: Operation, read_only: bool) -> None:
-        order, warp = self.machine.unit(AsyncOrdering), np.array([thread >> 5])
+        order, one = self.machine.unit(AsyncOrdering), np.array([thread])
         reading, writing = self.agents(operation.thread)
-        order.waited(warp, reading, operation.time)
+        order.waited(one, reading, operation.time)
         if not read_only:
-            order.waited(warp, writing, operation.time)
+            order.waited(one, writing, operation.time)
 
 
 @opcode("cp.async.bulk.commit_group", unit="tma", section="9.7.9.28.1", results=0)

@@ -9,6 +9,7 @@ import numpy as np
 from ..checks.clocks import Knowledge
 from ..checks.ordering import Ordering
 from ..errors import IllegalInstruction
+from ..findings import Location, Side
 from ..machine.memory import SHARED_WINDOW, threads_of, warps_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state
 from ..machine.shared import RANK_SHIFT
@@ -98,16 +99,20 @@ class ClusterBarriers(UnitState):
 
     def _wait(self, cluster: int, report: Report) -> Wait:
         mine, cta_of, lines = (self.cluster_of == cluster) & (report.status != DONE), self.machine.cta_of, []
+        place = Location("cluster barrier", cta=report.cta(cluster * self.machine.cluster_size))
+        sides: list[Side] = []
         waiting, missing = np.flatnonzero(mine & self.waiting), np.flatnonzero(mine & ~self.arrived)
         for cta in np.unique(cta_of[waiting]).tolist():
             here = waiting[cta_of[waiting] == cta]
             inst = report.waits_at(int(report.pc[here[0]]))
             lines.append(f"  {report.who(here)} wait at the cluster's barrier ({report.short(inst)})")
+            sides += report.sides("waits", inst, here, str(place))
         for cta in np.unique(cta_of[missing]).tolist():
             lines.append(f"    not arrived: {report.who(missing[cta_of[missing] == cta])}")
         could = report.candidates(missing, lambda inst, _: inst.opcode.startswith("barrier.cluster.arrive"))
         lines.append(f"    could still arrive: {report.could(could)}")
-        return Wait(waiting, lines, threads_in(could), [Cause(OTHERWISE, EVERY_THREAD)])
+        sides += report.missing(could, str(place))
+        return Wait(waiting, lines, threads_in(could), [Cause(OTHERWISE, EVERY_THREAD)], sides, (place,))
 
 
 @opcode("barrier.cluster.arrive", unit="cluster", forms="{.release .relaxed}{.aligned}", section="9.7.13.3", results=0,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checks.async_ordering import AsyncOrdering
+from ..checks.clocks import Knowledge
 from ..checks.ordering import Ordering
 from ..machine.access import Access, Kind
 from ..machine.memory import HOST, check_alignment, index, threads_of
@@ -41,7 +42,7 @@ class Copies:
         self.hosts, self.origin, self.count = hosts, origin, count  # to, from, and bytes that are not zero fill
         self.groups = machine.unit(CopyGroups).closed[threads]  # the group of each copy, counted by its thread
         self.agents = machine.unit(CopyGroups).agents_of(threads)  # the column of each thread's warp in the clocks,
-        self.times = self.groups + machine.unit(CopyGroups).began  # and the time there that stands for the group
+        self.times = machine.unit(CopyGroups).times(threads)  # and the time there that stands for the group
         self.arrived = np.zeros(len(threads), np.bool_)
         self.awaited = np.zeros(len(threads), np.bool_)
         self.operation: Operation
@@ -64,12 +65,10 @@ class Copies:
         order = self.machine.unit(AsyncOrdering)
         order.arrived_many(hosts, self.nbytes, self.agents[rows], self.times[rows], self.inst)
 
-    def wait(self, rows: np.ndarray) -> None:
-        """The copying threads of some rows have waited: the bytes are theirs, and of whom they meet from now on."""
+    def finish(self, rows: np.ndarray) -> None:
+        """Some rows are complete, and somebody hears of it: their threads, or an mbarrier."""
         self.arrive(rows)
-        rows = rows & ~self.awaited
         self.awaited |= rows
-        self.machine.unit(AsyncOrdering).learn(self.threads[rows] >> 5, self.agents[rows], self.times[rows])
         if self.arrived.all():
             self.machine.pending.complete(self.operation)
 
@@ -81,16 +80,22 @@ class CopyGroups(UnitState):
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.closed = np.zeros(machine.T, np.int64)
+        self.signals = np.zeros(machine.T, np.int64)  # how often each thread has had an mbarrier told of its copies
+        self.before_commit = np.zeros(machine.T, np.int64)  # and how often before its last group was closed
         self.under_way: list[Copies] = []
 
     def reset(self) -> None:
-        self.closed[:] = 0
+        self.closed[:] = self.signals[:] = self.before_commit[:] = 0
         self.under_way.clear()
         self._agents = np.full(self.machine.T // 32, -1)
 
+    def times(self, threads: np.ndarray) -> np.ndarray:
+        """The time in the clocks of what these threads copy now: it grows with every group and every signal."""
+        return np.asarray(self.began + self.closed[threads] + self.signals[threads])
+
     @property
     def began(self) -> int:
-        """The time in the clocks that stands for the first group of each thread."""
+        """The time in the clocks that stands for the first copies of each thread."""
         return self.machine.unit(Ordering).clocks.base + 1
 
     def agents_of(self, threads: np.ndarray) -> np.ndarray:
@@ -102,16 +107,29 @@ class CopyGroups(UnitState):
 
     def commit(self, sel: Selection) -> None:
         self.closed[sel] += 1
+        self.before_commit[sel] = self.signals[sel]
 
     def wait(self, threads: np.ndarray, keep: int) -> None:
         """Finish all but the newest `keep` groups of each thread."""
-        if not self.under_way:
-            return
         ready = np.full(self.machine.T, -1, np.int64)  # the newest group that must be complete
         ready[threads] = self.closed[threads] - keep - 1
         for copies in self.under_way:
-            copies.wait(copies.groups <= ready[copies.threads])
+            copies.finish(copies.groups <= ready[copies.threads])
         self.current()
+        copied = threads[(self._agents[threads >> 5] >= 0) & (ready[threads] >= 0)]
+        if len(copied):
+            times = self.began + ready[copied] + self.before_commit[copied]
+            self.machine.unit(AsyncOrdering).learn(copied >> 5, self.agents_of(copied), times)
+
+    def signal(self, threads: np.ndarray) -> Knowledge:
+        """These threads have an mbarrier told when their copies so far are complete: what that will make known.
+
+        It is what the threads know now, not what they know by then.
+        """
+        order, times = self.machine.unit(AsyncOrdering), self.times(threads)
+        agents = self.agents_of(threads)
+        self.signals[threads] += 1
+        return order.knowing(self.machine.unit(Ordering).release(threads), agents, times)
 
     def current(self) -> list[Copies]:
         """The copies that some thread has not waited for."""
@@ -219,10 +237,11 @@ def decode_arrive(inst: Instruction, machine: Machine) -> Step:
 def _arrival(machine: Machine, inst: Instruction, barrier: Mbarrier, threads: np.ndarray) -> Operation:
     """Once the copies that threads have issued so far are complete, they count as arrived."""
     before = [(copies, np.isin(copies.threads, threads)) for copies in machine.unit(CopyGroups).current()]
+    known = machine.unit(CopyGroups).signal(threads)
 
     def run() -> None:
         for copies, rows in before:
-            copies.wait(rows)
-        machine.unit(Mbarriers).arrive(barrier, len(threads), inst, threads)
+            copies.finish(rows)
+        machine.unit(Mbarriers).arrive(barrier, len(threads), inst, threads, known)
 
     return Operation("the arrival that follows cp.async", inst, int(threads[0]), run, wakes=True)

@@ -17,6 +17,7 @@ from ..checks.async_ordering import AsyncOrdering
 from ..checks.clocks import INITS, Knowledge
 from ..checks.ordering import Ordering
 from ..errors import IllegalInstruction, MissingBarrier, MissingFence
+from ..findings import Location
 from ..machine.access import Access
 from ..machine.memory import SHARED_WINDOW, threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
@@ -62,7 +63,8 @@ class Mbarriers(UnitState):
                 f"no mbarrier was initialised at shared offset {offset}",
                 threads=threads[:1],
                 hint="mbarrier_init before use, and a barrier between the initialising thread and the others",
-            )
+                kind="mbarrier-memory", locations=(Location("mbarrier", offset, 8),),
+            )  # fmt: skip
         if not barrier.known:
             self._check_known(barrier, threads)
         return barrier
@@ -79,7 +81,8 @@ class Mbarriers(UnitState):
                     "is initialised",
                     threads=part[strangers],
                     hint=f"mbarrier_init_fence, then {meeting}, between mbarrier_init and the first use",
-                )
+                    kind="missing-init-fence", locations=(barrier.location(m),),
+                )  # fmt: skip
                 m.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
                 raise error
         everyone = np.flatnonzero(m.live & (m.cta_of // m.cluster_size == barrier.cta // m.cluster_size))
@@ -88,7 +91,7 @@ class Mbarriers(UnitState):
     def _strangers(self, barrier: Mbarrier, threads: np.ndarray) -> np.ndarray:
         """Which threads cannot know yet that the barrier has been initialised."""
         clocks, maker = self.machine.unit(Ordering).clocks, barrier.made_by >> 5
-        return ~(clocks.knows(threads >> 5, maker, barrier.made_at)
+        return ~(~clocks.unknown(threads, np.full(len(threads), maker), np.full(len(threads), barrier.made_at))
                  | clocks.knows(threads >> 5, maker, barrier.made_at, INITS)
                  | (threads == barrier.made_by))  # fmt: skip
 
@@ -96,13 +99,15 @@ class Mbarriers(UnitState):
         """The barrier that an asynchronous copy will signal: its initialisation is fenced for the async proxy."""
         barrier = self.at(host, np.array([thread]))
         clocks, one = self.machine.unit(Ordering).clocks, np.array([thread >> 5])
-        if not clocks.knows(one, barrier.made_by >> 5, barrier.made_at, INITS).all():
+        fenced = clocks.knows(one, barrier.made_by >> 5, barrier.made_at, INITS).all()
+        if not fenced and not clocks.fenced_by_lane(INITS, barrier.made_by, barrier.made_at, thread):
             error = MissingFence(
                 f"the copy signals the mbarrier at shared offset {barrier.offset} through the async proxy, and no "
                 "fence came after its initialisation",
                 threads=np.array([thread]),
                 hint="mbarrier_init_fence (or fence.proxy.async) after mbarrier_init, then a barrier",
-            )
+                kind="missing-init-fence", locations=(barrier.location(self.machine),),
+            )  # fmt: skip
             self.machine.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
             raise error
         return barrier
@@ -127,7 +132,8 @@ class Mbarriers(UnitState):
             f"mbarrier.init where an mbarrier lives already: the {barrier.describe()}",
             threads=np.array([thread]),
             hint="mbarrier.inval of the old one first, after all its users have met; or initialise it once only",
-        )
+            kind="mbarrier-memory", locations=(barrier.location(self.machine),),
+        )  # fmt: skip
         self.machine.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
         return error
 
@@ -136,14 +142,22 @@ class Mbarriers(UnitState):
         del self.objects[barrier.host]
         self.machine.unit(Ordering).holds_mbarrier(barrier.host, False)
 
-    def arrive(self, barrier: Mbarrier, arrivals: int, inst: Instruction, threads: np.ndarray) -> None:
-        """Count arrivals; the last one, with no bytes pending, completes the phase."""
+    def arrive(
+        self, barrier: Mbarrier, arrivals: int, inst: Instruction, threads: np.ndarray, known: Knowledge | None = None
+    ) -> None:
+        """Count arrivals; the last one, with no bytes pending, completes the phase.
+
+        known: what they pass on, where that is not what the threads know now (cp.async.mbarrier.arrive).
+        """
         if arrivals > barrier.pending:
             raise reports.too_many(self, barrier, arrivals, threads)
         barrier.pending -= arrivals
-        order, warps = self.machine.unit(Ordering), np.unique(threads >> 5)
-        barrier.came.update(zip(warps.tolist(), order.clocks.now[warps].tolist(), strict=True))
-        known = self._passed_on(inst, threads)
+        if known is None:
+            order, warps = self.machine.unit(Ordering), np.unique(threads >> 5)
+            barrier.came.update(zip(warps.tolist(), order.clocks.now[warps].tolist(), strict=True))
+            known = self._passed_on(inst, threads)
+        else:  # the last copy may complete at any time
+            barrier.open_ended = True
         barrier.gathered = known if barrier.gathered is None else barrier.gathered.join(known)
         barrier.arrivals.append(Arrival(inst, threads, arrivals))
         self.users.setdefault(inst.index, set()).add(barrier.offset)
@@ -177,7 +191,8 @@ class Mbarriers(UnitState):
         if late:
             raise reports.too_few_bytes(self, barrier, late)
         barrier.phase += 1
-        barrier.completed_by, barrier.came = None if told_of_bytes else barrier.came, {}
+        at_any_time = told_of_bytes or barrier.open_ended
+        barrier.completed_by, barrier.came, barrier.open_ended = None if at_any_time else barrier.came, {}, False
         barrier.pending = barrier.count
         if barrier.gathered is not None:
             barrier.knowledge, barrier.gathered = barrier.gathered.join(barrier.knowledge), None
@@ -207,14 +222,22 @@ class Mbarriers(UnitState):
         if waiter.result is not None:
             waiter.result[threads] = answer
         if answer:
-            self.meet(barrier, threads)
+            self.meet(barrier, threads, "relaxed" in waiter.inst.parts)
         self.machine.scheduler.wake(threads)
 
-    def meet(self, barrier: Mbarrier, threads: np.ndarray) -> None:
-        """Threads have seen a phase complete: what its arrivals came after, and its copies, is behind them, too."""
-        warps, clocks = np.unique(threads >> 5), self.machine.unit(Ordering).clocks
-        clocks.acquire(warps, barrier.knowledge)
-        clocks.learn(warps, barrier.clock, barrier.began + barrier.phase)
+    def meet(self, barrier: Mbarrier, threads: np.ndarray, relaxed: bool) -> None:
+        """Threads have seen a phase complete: what its arrivals came after, and its copies, is behind them, too.
+
+        After a relaxed wait only a fence makes it so.
+        """
+        order = self.machine.unit(Ordering)
+        warps, lanes = order.lanes_of(threads)
+        if not relaxed:
+            order.clocks.acquire(warps, barrier.knowledge, lanes)
+            order.clocks.learn(warps, barrier.clock, barrier.began + barrier.phase, lanes)
+            return
+        left = order.clocks.with_agent(barrier.knowledge, barrier.clock, barrier.began + barrier.phase)
+        order.locations.observe_all(warps, lanes, left)
 
     def note(self, barrier: Mbarrier, inst: Instruction, phase: int, threads: np.ndarray) -> None:
         """A wait goes through."""
@@ -229,9 +252,10 @@ class Mbarriers(UnitState):
         """
         if barrier.completed_by is None:
             return False
-        warps, clocks = np.unique(threads >> 5), self.machine.unit(Ordering).clocks
+        clocks, mine = self.machine.unit(Ordering).clocks, threads >> 5
         return all(
-            (clocks.knows(warps, warp, time) | (warps == warp)).all() for warp, time in barrier.completed_by.items()
+            (~clocks.unknown(threads, np.full(len(threads), warp), np.full(len(threads), time)) | (mine == warp)).all()
+            for warp, time in barrier.completed_by.items()
         )
 
     def history(self, thread: int) -> list[str]:
@@ -384,7 +408,7 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
     In a loop that asks until it is, threads sleep until then, or give up; elsewhere the answer is "no" at once.
     """
     _check(inst, 2, {"parity"})
-    parity = "parity" in inst.parts
+    parity, relaxed = "parity" in inst.parts, "relaxed" in inst.parts
     result = machine.target(inst.operands[0], np.bool_)
     where = _Barriers(inst, machine, inst.operands[1])
     wanted = machine.source(inst.operands[2], np.uint32 if parity else np.uint64)
@@ -407,7 +431,7 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
             machine.unit(Mbarriers).users.setdefault(inst.index, set()).add(barrier.offset)
             if done.any():
                 machine.unit(Mbarriers).note(barrier, inst, int(phase[done][0]), mine[done])
-                machine.unit(Mbarriers).meet(barrier, mine[done])
+                machine.unit(Mbarriers).meet(barrier, mine[done], relaxed)
             if not done.all():
                 sleepers = mine[~done]
                 result[sleepers] = False

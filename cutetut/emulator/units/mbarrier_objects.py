@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from ..checks.clocks import Knowledge
+from ..findings import Location
 from ..machine.running import Running
 from ..ptx.syntax import Instruction
+
+
+class Placed(Protocol):
+    """What of a machine says where its CTAs are."""
+
+    cta_ids: np.ndarray
 
 
 @dataclass
@@ -64,7 +72,8 @@ class Mbarrier:
     arrivals: list[Arrival] = field(default_factory=list)  # of the current phase
     seen: dict[int, Seen] = field(default_factory=dict)  # by warp
     came: dict[int, int] = field(default_factory=dict)  # the warps that arrived in this phase, and when,
-    completed_by: dict[int, int] | None = None  # and in the last one, None if its last were bytes
+    completed_by: dict[int, int] | None = None  # and in the last one, None if its last were bytes or copies
+    open_ended: bool = False  # copies have arrived in this phase (cp.async.mbarrier.arrive)
 
     def describe(self) -> str:
         text = (
@@ -74,6 +83,10 @@ class Mbarrier:
         if self.bytes < 0:
             return f"{text} pending, and {-self.bytes} bytes more than announced have come"
         return f"{text} and {self.bytes} bytes pending"
+
+    def location(self, machine: Placed) -> Location:
+        """The same as data."""
+        return Location("mbarrier", self.offset, 8, cta=tuple(int(v) for v in machine.cta_ids[self.cta]))
 
     def other_phase(self, scheduler: Running, thread: int) -> tuple[str, str] | None:
         """For an error of a thread that uses what a copy is writing: a note and a hint if it has waited before."""

@@ -7,11 +7,24 @@ from typing import Protocol
 import numpy as np
 
 from ..errors import AsyncMismatch, IllegalInstruction
+from ..findings import Side
 from ..machine.machine import Machine
 from ..machine.memory import SHARED_BASE
 from ..machine.pending import Operation
 from ..machine.shared import RANK_SHIFT
-from ..machine.stuck import CERTAIN, NOBODY_EVER, OTHERWISE, TOO_FEW, Cause, Report, Wait, plural, ranges, threads_in
+from ..machine.stuck import (
+    CERTAIN,
+    NOBODY_EVER,
+    OTHERWISE,
+    TOO_FEW,
+    Candidates,
+    Cause,
+    Report,
+    Wait,
+    plural,
+    ranges,
+    threads_in,
+)
 from ..ptx.syntax import Instruction
 from .mbarrier_objects import Mbarrier, Waiter, place_of
 
@@ -44,8 +57,18 @@ class Waits:
         lines = [line for waiter in barrier.waiters for line in self._waiter(barrier, waiter)]
         lines += self._history(barrier)
         threads = np.unique(np.concatenate([waiter.threads for waiter in barrier.waiters]))
-        helpers, more = self._helpers(barrier, threads)
-        return Wait(threads, [*lines, *more], helpers, self._causes(barrier, len(helpers) > 0))
+        could, more = self._helpers(barrier, threads)
+        helpers, place = threads_in(could), barrier.location(self.machine)
+        sides = [*self._sides(barrier, str(place)), *self.report.missing(could, str(place))]
+        return Wait(threads, [*lines, *more], helpers, self._causes(barrier, len(helpers) > 0), sides, (place,))
+
+    def _sides(self, barrier: Mbarrier, at: str) -> list[Side]:
+        """Who waits for a barrier, and who has arrived in this phase, as data."""
+        sides = [side for w in barrier.waiters for side in self.report.sides("waits", w.inst, w.threads, at)]
+        for arrival in barrier.arrivals:
+            role = "announces" if arrival.expected else "arrives"
+            sides += self.report.sides(role, arrival.inst, arrival.threads, at)
+        return sides
 
     def _waiter(self, barrier: Mbarrier, waiter: Waiter) -> list[str]:
         lines = [
@@ -92,10 +115,10 @@ class Waits:
 
     # -- who could come -----------------------------------------------------------------------
 
-    def _helpers(self, barrier: Mbarrier, waiting: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    def _helpers(self, barrier: Mbarrier, waiting: np.ndarray) -> tuple[Candidates, list[str]]:
         """The threads that could still arrive, and a line about them; those who wait for this very phase cannot."""
         if not barrier.pending:
-            return np.empty(0, np.int64), []
+            return {}, []
         cluster = np.flatnonzero(self.machine.cta_of // self.machine.cluster_size
                                  == barrier.cta // self.machine.cluster_size)  # fmt: skip
         family = self._family(barrier)
@@ -108,7 +131,7 @@ class Waits:
         text = self.report.could(fresh)
         if could and not fresh:
             text = f"nobody else; {self.report.named(could)} only a second time in this phase"
-        return threads_in(fresh), [f"    could still arrive: {text}"]
+        return fresh, [f"    could still arrive: {text}"]
 
     def _family(self, barrier: Mbarrier) -> set[int]:
         """The offsets of barriers that some instruction has used as well as this one: the stages of one pipeline."""
@@ -197,7 +220,10 @@ def ranges_of(offsets: set[int]) -> str:
 def too_many(unit: Mbarriers, barrier: Mbarrier, arrivals: int, threads: np.ndarray) -> IllegalInstruction:
     """More arrivals than the phase takes."""
     many = f"{arrivals} more arrivals" if arrivals > 1 else "one more arrival"
-    error = IllegalInstruction(f"{many} at the {barrier.describe()}", threads=threads[:1])
+    error = IllegalInstruction(
+        f"{many} at the {barrier.describe()}", threads=threads[:1], kind="too-many-arrivals",
+        locations=(barrier.location(unit.machine),),
+    )  # fmt: skip
     error.hint = "the arrival count given to mbarrier_init, and which threads arrive: one of a warp (elect_one), or all"
     if barrier.pending == 0:
         error.hint = (
@@ -220,6 +246,7 @@ def too_few_bytes(unit: Mbarriers, barrier: Mbarrier, late: list[Operation]) -> 
         f"{late[0].what} is still under way: expect_tx announced {expected} bytes, and {left} more are coming",
         threads=np.array([late[0].thread]),
         hint=BYTES,
+        locations=(barrier.location(unit.machine),),
     )
     for arrival in [a for a in barrier.arrivals if a.expected][-1:]:
         unit.machine.scheduler.note(error, arrival.inst, int(arrival.threads[0]), "the bytes were announced here")
@@ -234,6 +261,7 @@ def too_many_bytes(unit: Mbarriers, barrier: Mbarrier, thread: int) -> AsyncMism
         "more than expect_tx announced",
         threads=np.array([thread]),
         hint=BYTES,
+        locations=(barrier.location(unit.machine),),
     )
     unit.machine.scheduler.note(error, barrier.made_with, barrier.made_by, "it was initialised here")
     return error

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from ..errors import DivergentBarrier, EmulatorError, IllegalInstruction
+from ..findings import Location
 from ..machine.machine import Machine
 from ..machine.stuck import OTHERWISE, Cause, Report, Wait, by_instruction, threads_in
 from ..machine.threads import DONE
@@ -31,6 +32,11 @@ class Barriers(Protocol):
     def live_threads(self, cta: int) -> int:
         """The threads that a barrier without a count waits for."""
         ...
+
+
+def location(machine: Machine, cta: int, number: int) -> Location:
+    """A named barrier, as data."""
+    return Location("named barrier", number, cta=tuple(int(v) for v in machine.cta_ids[cta]))
 
 
 # -- counts that disagree -------------------------------------------------------------------------
@@ -71,10 +77,10 @@ def _disagreement(
     error = IllegalInstruction(
         f"barrier {number} is used with a count of {count} here and with a count of {more} elsewhere, so the two "
         "sides do not wait for each other",
-        hint=SAME_COUNT,
-    )
+        hint=SAME_COUNT, kind="thread-count", locations=(location(machine, int(machine.cta_of[thread]), number),),
+    )  # fmt: skip
     error.place = machine.scheduler.place(inst, thread)
-    error.notes.append(f"  the other count is here:\n{machine.scheduler.place(elsewhere, None).describe()}")
+    machine.scheduler.note(error, elsewhere, None, "the other count is here")
     return error
 
 
@@ -102,6 +108,7 @@ def left_behind(unit: Barriers, cta: int) -> None:
                 f"barrier {number} is used with a count of {phase.expected} here and with a count of "
                 f"{others[0][0]} elsewhere; the CTA exits with {phase.arrived} threads at it",
                 inst, int(threads[0]), SAME_COUNT, (*others[0][1:], "the other count is here"),
+                "thread-count", location(unit.machine, cta, number),
             )  # fmt: skip
 
 
@@ -175,8 +182,9 @@ def _divergence(
         texts.append(f"{report.warps(32 * np.array(mine))} {verb} at {report.short(body[at])}")
         places.append((body[at], 32 * mine[0]))
     error = DivergentBarrier(
-        f"barrier {number} is met at different lines: {texts[0]}, {texts[1]}, at the same barrier", hint=EVERY_WARP
-    )
+        f"barrier {number} is met at different lines: {texts[0]}, {texts[1]}, at the same barrier", hint=EVERY_WARP,
+        locations=(location(machine, cta, number),),
+    )  # fmt: skip
     error.place = machine.scheduler.place(*places[0])
     machine.scheduler.note(error, *places[1], "the other line")
     return error
@@ -193,13 +201,16 @@ def waits(unit: Barriers, report: Report) -> list[Wait]:
 
 def _wait(unit: Barriers, cta: int, number: int, phase: NamedBarrier, report: Report) -> Wait:
     expected, lines = phase.expected or unit.live_threads(cta), []
+    place, sides = location(unit.machine, cta, number), []
     for inst, threads in by_instruction(phase.waiting):
         lines.append(
             f"  {report.who(threads)} wait at barrier {number}: {phase.arrived} of {expected} threads have "
             f"arrived ({report.short(inst)})"
         )
+        sides += report.sides("waits", inst, threads, str(place))
     for inst, threads in by_instruction(phase.passing):
         lines.append(f"    arrived without waiting: {report.warps(threads)} ({report.short(inst)})")
+        sides += report.sides("arrives", inst, threads, str(place))
     elsewhere: dict[tuple[int, str], list[int]] = {}
     for count, inst, thread in other_counts(unit, cta, number, phase.expected):
         elsewhere.setdefault((count, report.short(inst)), []).append(thread)
@@ -211,7 +222,8 @@ def _wait(unit: Barriers, cta: int, number: int, phase: NamedBarrier, report: Re
     could = report.candidates(away, lambda inst, _: number in _numbers(inst))
     lines.append(f"    could still arrive: {report.could(could)}")
     waiting = np.concatenate([threads for _, threads in phase.waiting])
-    return Wait(waiting, lines, threads_in(could), [Cause(OTHERWISE, USE)])
+    sides += report.missing(could, str(place))
+    return Wait(waiting, lines, threads_in(could), [Cause(OTHERWISE, USE)], sides, (place,))
 
 
 def _numbers(inst: Instruction) -> Collection[int]:

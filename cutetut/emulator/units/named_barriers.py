@@ -93,6 +93,8 @@ class Barriers(UnitState):
                 f"{barrier.expected} is pending",
                 threads=mine[:1],
                 hint=reports.SAME_COUNT,
+                kind="thread-count",
+                locations=(reports.location(self.machine, cta, number),),
             )
             before, threads = (barrier.waiting + barrier.passing)[0]
             self.machine.scheduler.note(error, before, int(threads[0]), "the pending phase was begun here")
@@ -116,6 +118,8 @@ class Barriers(UnitState):
                 f"barrier {number}: {barrier.arrived} threads arrived at a phase that expects {expected}",
                 threads=barrier.waiting[-1][1][:1] if barrier.waiting else None,
                 hint="number_of_threads of the barrier, and how many warps use it",
+                kind="too-many-arrivals",
+                locations=(reports.location(self.machine, cta, number),),
             )
         del self.pending[cta, number]
         if barrier.expected == ALL_THREADS:

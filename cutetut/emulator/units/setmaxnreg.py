@@ -110,7 +110,7 @@ class RegisterPool(UnitState):
     def _ignored(self, inst: Instruction, thread: int) -> None:
         self.machine.scheduler.warn(
             "setmaxnreg has no effect: the kernel has no bound on its registers, so ptxas ignores it (C7508)",
-            inst, thread, ".launch(..., min_blocks_per_mp=1)",
+            inst, thread, ".launch(..., min_blocks_per_mp=1)", kind="register-pool",
         )  # fmt: skip
 
     def serve(self) -> None:
@@ -151,7 +151,9 @@ class RegisterPool(UnitState):
             f"{one.lacking(self.machine)}",
             f"    could still give registers back: {report.could(could)}",
         ]
-        return Wait(threads, lines, threads_in(could), [Cause(CERTAIN, GIVERS)])
+        pool = "the CTA's pool of registers"
+        sides = [*report.sides("waits", inst, threads, pool), *report.missing(could, pool)]
+        return Wait(threads, lines, threads_in(could), [Cause(CERTAIN, GIVERS)], sides)
 
     def release(self, warps: np.ndarray) -> None:
         """Warps have exited: what they held goes back to the pool."""

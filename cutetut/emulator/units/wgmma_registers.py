@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NEVER = -1  # no wgmma.fence yet
 FENCE = "wgmma.fence (warpgroup.fence) before the first WGMMA and after every other use of its registers"
+UNFENCED = "missing-wgmma-fence"
 VALUES: dict[str, type] = {"f32": np.float32, "f16": np.float16, "s32": np.int32}
 Rows = slice | np.ndarray
 
@@ -256,11 +257,12 @@ class Wgmma(UnitState):
         if writer == NEVER:
             raise MissingFence(
                 "a WGMMA without any wgmma.fence before it: its registers may still be on their way",
-                threads=np.array([group]), hint=FENCE,
+                threads=np.array([group]), hint=FENCE, kind=UNFENCED,
             )  # fmt: skip
         thread = group + int(np.flatnonzero((touched == writer).any(axis=0))[0])
         error = MissingFence(
             "registers of this WGMMA were written since the last wgmma.fence", threads=np.array([thread]), hint=FENCE,
+            kind=UNFENCED,
         )  # fmt: skip
         self.machine.scheduler.note(error, self.machine.kernel.body[writer - 1], thread, "they were written here")
         raise error
@@ -298,7 +300,7 @@ class Wgmma(UnitState):
         error = MissingFence(
             f"register {name} is used as {use} by this WGMMA and was used by {op.what} before, with no wgmma.fence in "
             "between",
-            threads=np.array([group]),
+            threads=np.array([group]), kind=UNFENCED,
             hint="wgmma.fence (warpgroup.fence) between WGMMAs of different shapes that share registers: only those "
                  "of one shape are in order without it",
         )  # fmt: skip
@@ -349,7 +351,7 @@ class Wgmma(UnitState):
             operation.waited = True
         if operations:
             last = max(operation.time for operation in operations)
-            self.machine.unit(AsyncOrdering).waited(np.arange(group >> 5, (group >> 5) + 4), self.agent(group), last)
+            self.machine.unit(AsyncOrdering).waited(np.arange(group, group + WARPGROUP), self.agent(group), last)
 
     def agent(self, group: int) -> int:
         """The column in the clocks of the WGMMAs of the warpgroup whose first thread this is."""

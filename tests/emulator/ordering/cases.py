@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.emulator.ordering import lanes, mbarriers, memory, others, proxies, shared
+from tests.emulator.ordering import lanes, mbarriers, memory, others, proxies, shared, waits
 from tests.emulator.ordering.model import Harmless, Kernel, Mistake
 
-_PARTS = shared, lanes, memory, proxies, mbarriers, others
+_PARTS = shared, lanes, memory, proxies, mbarriers, waits, others
 KERNELS: dict[str, Kernel] = {name: kernel for part in _PARTS for name, kernel in part.KERNELS.items()}
 MISTAKES: dict[str, Mistake] = {name: mistake for part in _PARTS for name, mistake in part.MISTAKES.items()}
 HARMLESS: Harmless = {name: other for part in _PARTS for name, other in part.HARMLESS.items()}

@@ -82,6 +82,11 @@ MISTAKES = {
         fence_of_the_cta_before_the_flag=("# before the flag goes up", FENCE_CTA),
         fence_of_the_cta_behind_the_flag=("# behind the flag", FENCE_CTA),
     ),
+    "volatile_flag_without_fence": Mistake(
+        "fenced",
+        (("while read_relaxed(mFlag", "while read_volatile(mFlag.iterator) == 0:"), ("# behind the flag", NOTHING)),
+        UNORDERED, ("mLine[tid] = mX", "mY[tid] = mLine["),
+    ),
     **of(
         "turnstile", (ADDED,),
         nobody_waits_for_the_turn=("while read(mTurn", "while read(mTurn.iterator) < 0:"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from cutetut.emulator.errors import EmulatorError, MissingBarrier, MissingFence
+from cutetut.emulator.findings import KINDS, Report
 from tests.emulator.mutants import Case, Loaded, Mutant, load
 
 
@@ -98,6 +100,22 @@ class Launch:
     def right(self) -> bool:
         """Whether the last argument holds what it must."""
         return torch.equal(self.tensors[-1].cpu().double(), self.want.double())
+
+
+def unnamed(loaded: Loaded, parts: Iterable[str], report: Report) -> list[str]:
+    """The lines that no side of a report is at: file, line and text, each as data."""
+    at = {(side.source.removeprefix("after "), f"{Path(side.file).name}:{side.line}") for side in report.sides}
+    return [line for line in map(loaded.line, parts) if (line, line) not in at]
+
+
+def check_report(report: Report, text: str) -> None:
+    """What every report must have, whatever it is about; it survives JSON."""
+    assert report.kind in KINDS and report.kind != "other"
+    assert report.text == text and report.explanation in text
+    assert report.remedy and report.remedy in text
+    assert report.kernel and report.sides and all(side.kernel for side in report.sides)
+    assert not (report.locations and [side for side in report.sides if side.role == "executes"]), report.sides
+    assert Report.from_json(json.loads(json.dumps(report.as_json()))) == report
 
 
 def missing(loaded: Loaded, mistake: Mistake, error: Exception) -> list[str]:

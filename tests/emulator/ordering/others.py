@@ -37,6 +37,10 @@ KERNELS = {
 # a warning where the other warpgroup happens to have waited for its WGMMA: NVIDIA's fmha with fp8 relies on that
 BY_CHANCE: tuple[type[Exception], ...] = (MissingBarrier, InFlight, EmulatorWarning)
 WAIT, READS, GEMM = "# for the first kernel", "mY[cta, tid] = mT", "cute.gemm(tiled_mma"
+READ_ONLY = (
+    'mY[cta, tid] = cute.arch.inline_ptx("ld.global.nc.f32 {$w0}, [{$r0}];", write_only_types=[cutlass.Float32], '
+    "read_only_args=[(mT.iterator + (THREADS * cta + place)).toint()])"
+)
 MISTAKES = {
     "second_kernel_does_not_wait": Mistake(
         "launches", ((WAIT, NOTHING),), RACE, ("mT[cta, tid] = mX", READS), new=True
@@ -44,6 +48,9 @@ MISTAKES = {
     "second_kernel_waits_too_late": Mistake(
         "launches", ((WAIT, NOTHING), (READS, f"{READS}[cta, place]; cute.arch.griddepcontrol_wait()")),
         RACE, ("mT[cta, tid] = mX", READS), new=True,
+    ),
+    "second_kernel_reads_only_and_does_not_wait": Mistake(
+        "launches", ((WAIT, NOTHING), (READS, READ_ONLY)), RACE, ("mT[cta, tid] = mX", "mY[cta, tid] = cute.arch")
     ),
     "waits_for_wgmma_only": Mistake(
         "bias", (("# the bias is there", NOTHING),), RACE, ("# by two warps", "accumulators[i] + tCsBias[i]"), new=True
@@ -59,6 +66,7 @@ MISTAKES = {
 
 HARMLESS: Harmless = {
     "second_kernel_starts_after_the_first": ("launches", ((WAIT, NOTHING), ("EARLY = True", "EARLY = False"))),
+    "second_kernel_reads_only_what_it_has_waited_for": ("launches", ((READS, READ_ONLY),)),
     "second_kernel_reads_something_else_first": (
         "launches",
         (("place = THREADS", "place = THREADS - 1 - tid; mY[cta, tid] = cutlass.Float32(-1.0)"),),

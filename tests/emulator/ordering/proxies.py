@@ -76,6 +76,9 @@ MISTAKES = {
     "one_warp_without_proxy_fence": Mistake(
         "add", (("# of each lane", NOTHING),), FENCE, (ADDED, "# the tile goes"), new=True
     ),
+    "one_warp_with_the_global_proxy_fence": Mistake(
+        "add", (("# of each lane", 'cute.arch.fence_proxy("async.global")'),), FENCE, (ADDED, "# the tile goes")
+    ),
     "one_warp_without_sync_warp": Mistake(
         "add", (("# all lanes have added", NOTHING),), UNORDERED, (ADDED, "# the tile goes"), new=True
     ),

@@ -51,6 +51,7 @@ _MEMORY = {
     "no_fence_behind_the_flag": "a relaxed flag without the fence behind the wait",
     "fence_of_the_cta_before_the_flag": "a relaxed flag for another CTA behind a fence of the CTA",
     "fence_of_the_cta_behind_the_flag": "a fence of the CTA behind the wait for another CTA's flag",
+    "volatile_flag_without_fence": "a flag awaited with volatile loads, without the fence behind them",
     "nobody_waits_for_the_turn": "split-K: no CTA waits for its turn to add",
     "one_thread_waits_for_the_turn": "split-K: one thread waits for the turn, and no barrier has the others wait",
     "turn_before_the_others_added": "split-K: the turn is passed on before the CTA's other warps have added",
@@ -88,6 +89,7 @@ _PROXIES = {
     "tma_store_waited_for_reading": "a wait for a TMA store to have read its source, then a load of its result",
     "one_warp_waits_for_tma_store": "one warp waits for a TMA store, another reads the result without a barrier",
     "one_warp_without_proxy_fence": "one warp alone: no proxy fence between its stores and its TMA store",
+    "one_warp_with_the_global_proxy_fence": "one warp alone: a proxy fence for global memory before its TMA store",
     "one_warp_without_sync_warp": "one warp alone: no sync_warp between its lanes' stores and its TMA store",
     "one_warp_without_wait": "one warp alone: a buffer is refilled while its TMA store may still read it",
     "two_ctas_store_a_box": "two CTAs store the same box with TMA",
@@ -114,12 +116,33 @@ _MBARRIERS = {
     "fence_of_another_warp": "the fence behind mbarrier.init, executed by a warp that has not initialised it",
 }
 
+_WAITS = {
+    "relaxed_wait_without_fence": "a relaxed wait for an mbarrier, without a fence behind it",
+    "relaxed_wait_for_a_copy_without_fence": "a relaxed wait for a copy's mbarrier, without a fence behind it",
+    "relaxed_wait_with_a_proxy_fence": "a proxy fence in place of the fence behind a relaxed wait",
+    "one_lane_waits_for_its_warp": "one lane waits for an mbarrier, and its warp goes on without sync_warp",
+    "one_lane_waits_before_a_shuffle": "one lane waits for an mbarrier, and a shuffle stands in place of sync_warp",
+    "one_lane_waits_before_a_vote": "one lane waits for an mbarrier, and a vote stands in place of sync_warp",
+    "another_lane_copies": "one lane waits for a row, and another one of its warp has it copied out",
+    "one_lane_waits_for_a_bulk_store": "one lane waits for its bulk store, and its warp overwrites the source",
+    "one_lane_waits_for_a_flag": "one lane waits for a flag, and its warp goes on without sync_warp",
+    "one_lane_waits_for_a_flag_before_a_shuffle": "one lane waits for a flag, and a shuffle in place of sync_warp",
+    "store_behind_a_copys_arrival": "a store behind cp.async's arrival at an mbarrier, which does not pass it on",
+    "own_copy_not_waited_for": "a thread reads what it copies with cp.async, whose arrival it does not wait for",
+    "read_only_load_of_a_written_row": "a load through the read-only cache of what the kernel has written",
+    "sums_of_the_cta": "CTAs add to the same numbers with atomics of the scope of a CTA",
+    "sums_of_the_cta_and_the_gpu": "atomics of the CTA, then of the GPU, on the same numbers",
+    "sums_of_the_gpu_and_the_cta": "atomics of the GPU, then of the CTA, on the same numbers",
+    "async_store_not_waited_for": "what st.async stores in another CTA is read without a wait for its mbarrier",
+}
+
 _OTHERS = {
     "second_kernel_does_not_wait": "programmatic launch: the second kernel reads without griddepcontrol.wait",
     "second_kernel_waits_too_late": "programmatic launch: the second kernel reads before griddepcontrol.wait",
+    "second_kernel_reads_only_and_does_not_wait": "programmatic launch: a read-only load without griddepcontrol.wait",
     "waits_for_wgmma_only": "a wait for WGMMA in place of the barrier for what other warps have stored",
     "epilogue_over_a_stage": "an epilogue over a stage that another warpgroup's WGMMA may still read",
     "epilogue_over_a_stage_after_half_a_barrier": "an epilogue over such a stage behind a barrier of its own warpgroup",
 }
 
-WORDS: dict[str, str] = _SHARED | _LANES | _MEMORY | _PROXIES | _MBARRIERS | _OTHERS
+WORDS: dict[str, str] = _SHARED | _LANES | _MEMORY | _PROXIES | _MBARRIERS | _WAITS | _OTHERS
