@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytestmark = pytest.mark.emulator
+ROOT = Path(__file__).resolve().parent.parent
 
 TESTS = '''
 import cutlass, cutlass.cute as cute, pytest, torch
@@ -117,3 +120,12 @@ def test_nothing_is_loaded_unless_asked_for(tmp_path: Path) -> None:
     text = "import sys\ndef test(): assert not {'cutetut', 'torch', 'cutlass'} & set(sys.modules)\n"
     (tmp_path / "test_it.py").write_text(text)
     assert "1 passed" in run(tmp_path).stdout
+
+
+def test_the_example_passes_as_its_workflow_runs_it(tmp_path: Path) -> None:
+    example = tmp_path / "ci"
+    shutil.copytree(ROOT / "examples" / "ci", example)
+    workflow = yaml.safe_load((example / ".github" / "workflows" / "test.yml").read_text())
+    commands = [step["run"] for step in workflow["jobs"]["test"]["steps"] if "run" in step]
+    assert commands[-1] == "pytest --emulate"
+    assert "12 passed" in run(example, "--emulate").stdout
