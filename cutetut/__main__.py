@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from cutetut import backend
 
 
 def parser() -> argparse.ArgumentParser:
     """The subcommands and their arguments."""
-    top = argparse.ArgumentParser(prog="python -m cutetut", description=__doc__)
+    name = "cutetut" if Path(sys.argv[0]).name == "cutetut" else "python -m cutetut"
+    top = argparse.ArgumentParser(prog=name, description=__doc__)
+    top.add_argument("--version", action="version", version=f"cutetut {importlib.metadata.version('cutetut')}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     commands.add_parser("doctor", help="what this machine has, what will run where, what to do about problems")
     run = commands.add_parser("run", help="execute notebooks here, changing no file")
     record = commands.add_parser("record", help="on a Hopper GPU: execute notebooks and write their outputs")
     for command in (run, record):
         command.add_argument("notebook", nargs="*", help="such as 00_start_here; all of _toc.yml if none is named")
+    run.add_argument("--jobs", type=_count, metavar="N", help="how many at a time; one for each core, up to 4")
     bench = commands.add_parser(
         "bench", help="on a Hopper GPU: measure notebooks beside the vendor's kernels; the emulator anywhere"
     )
@@ -49,6 +54,13 @@ def parser() -> argparse.ArgumentParser:
     cache = commands.add_parser("cache", help="the compiled kernels that the emulator keeps on disk")
     cache.add_argument("--clear", action="store_true", help="remove them all")
     return top
+
+
+def _count(text: str) -> int:
+    """A number of 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -99,7 +111,7 @@ def _on_notebooks(options: argparse.Namespace) -> int:
 
     try:
         if options.command == "run":
-            return int(execute.run(options.notebook) > 0)
+            return int(execute.run(options.notebook, options.jobs) > 0)
         if options.command == "record":
             return int(execute.record(options.notebook) > 0)
         if options.add is not None and (len(options.notebook) != 1 or options.notebook == ["emulator"]):
@@ -152,7 +164,12 @@ def _bench_emulator() -> None:
     bench_emulator.run()
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """What the shell calls."""
     status = main()
     gc.freeze()  # the process ends: looking for garbage among all modules once more would take it half a second
     sys.exit(status)
+
+
+if __name__ == "__main__":
+    command()

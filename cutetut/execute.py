@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +21,14 @@ from typing import Any
 from cutetut import notebooks, provenance
 from cutetut.notebooks import NotebookError, code_cells, code_hash, find, read, write
 
+MOST_JOBS = 4  # notebooks at a time, of a gigabyte each
 CELL_TIMEOUT = 1200  # seconds; the emulator stops a kernel that loops forever long before
 
 PACKAGE_FOLDER = str(Path(__file__).resolve().parent.parent)
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _FRAME = re.compile(r"Cell In\[(\d+)\], line (\d+)")
+_running: list[Any] = []  # nbclient's clients
 _CELL_FILE = re.compile(r"/\S*/ipykernel_\d+/\d+\.py")
 
 
@@ -52,28 +58,54 @@ class ExecutionFailed(RuntimeError):
         self.failure = failure
 
 
-def run(names: Sequence[str | Path] = ()) -> int:
+def run(names: Sequence[str | Path] = (), jobs: int | None = None) -> int:
     """Execute notebooks (all of `_toc.yml` if none are named) on this machine's backend; change no file.
 
-    Prints a line with the time for each and the failures at the end. Returns how many failed.
+    jobs: how many at a time; None: one for each core, up to MOST_JOBS. Prints a line with the time for each when it
+    ends, and the failures at the end. Returns how many failed. Raises ValueError for fewer jobs than one.
     """
     paths = [find(name) for name in names] or notebooks.toc()
-    failures = []
-    for path in paths:
-        print(f"{path.stem:<24} ", end="", flush=True)
-        start = time.perf_counter()
+    if jobs is None:
+        jobs = min(len(os.sched_getaffinity(0)), MOST_JOBS)
+    if jobs < 1:
+        raise ValueError(f"{jobs} notebooks at a time: it must be 1 or more")
+    # with a notebook on each core, threads of one would only take time from the others
+    threads = {"OMP_NUM_THREADS": "1"} if jobs > 1 else {}
+    failures: dict[Path, Failure] = {}
+    with ThreadPoolExecutor(jobs) as pool:
+        started = {pool.submit(_attempt, path, threads): path for path in paths}
         try:
-            executed(path)
-            verdict = "ok"
-        except ExecutionFailed as problem:
-            failures.append(problem.failure)
-            verdict = "FAILED"
-        print(f"{verdict:<6} {time.perf_counter() - start:7.1f} s", flush=True)
+            for done in as_completed(started):
+                path, (seconds, failure) = started[done], done.result()
+                print(f"{path.stem:<24} {'FAILED' if failure else 'ok':<6} {seconds:7.1f} s", flush=True)
+                if failure is not None:
+                    failures[path] = failure
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            _kill_kernels()
+            raise
     if failures:
         print(f"\n{len(failures)} of {len(paths)} notebooks failed:")
-        for failure in failures:
-            print(f"\n  {failure}")
+        for path in filter(failures.__contains__, paths):
+            print(f"\n  {failures[path]}")
     return len(failures)
+
+
+def _attempt(path: Path, environment: dict[str, str]) -> tuple[float, Failure | None]:
+    """The seconds that a notebook takes, and why it failed."""
+    start = time.perf_counter()
+    try:
+        executed(path, environment=environment)
+    except ExecutionFailed as problem:
+        return time.perf_counter() - start, problem.failure
+    return time.perf_counter() - start, None
+
+
+def _kill_kernels() -> None:
+    """End the kernels of notebooks that are running: whoever waits for one finds it dead."""
+    for client in list(_running):
+        with contextlib.suppress(AttributeError, TypeError, OSError):  # one that has not started, or has ended
+            os.kill(client.km.provisioner.pid, signal.SIGKILL)
 
 
 def record(names: Sequence[str | Path] = ()) -> int:
@@ -103,16 +135,16 @@ def record(names: Sequence[str | Path] = ()) -> int:
     return len(failures)
 
 
-def executed(path: Path, backend: str | None = None) -> Any:
+def executed(path: Path, backend: str | None = None, environment: Mapping[str, str] | None = None) -> Any:
     """A copy of the notebook executed in a fresh kernel of this Python; raises ExecutionFailed.
 
-    backend: the CUTETUT_BACKEND of the kernel; this process's own if None. The working folder is the
-    notebook's, and `import cutetut` finds this very package whether or not it is installed.
+    backend: the CUTETUT_BACKEND of the kernel; this process's own if None. environment: further variables of it. The
+    working folder is the notebook's, and `import cutetut` finds this very package whether or not it is installed.
     """
     notebook = copy.deepcopy(read(path))
     for cell in code_cells(notebook):
         cell.outputs, cell.execution_count = [], None
-    environment = dict(os.environ)
+    environment = {**os.environ, **(environment or {})}
     paths = [PACKAGE_FOLDER, *filter(None, [environment.get("PYTHONPATH")])]
     environment["CUTETUT_PROGRESS"] = "0"  # what is recorded must not depend on how fast this machine is
     environment["PYTHONPATH"] = os.pathsep.join(paths)
@@ -121,10 +153,14 @@ def executed(path: Path, backend: str | None = None) -> Any:
     running: list[int] = []  # indices of the cells started so far
     client = _client(notebook, path)
     client.on_cell_execute = lambda cell, cell_index: running.append(cell_index)
+    _running.append(client)
     try:
-        client.execute(env=environment)
+        # what C code and GPUs print is in the cells; a kernel repeats it on its own output, where nobody wants it
+        client.execute(env=environment, stdout=subprocess.DEVNULL)
     except Exception as error:  # nbclient: cell error, timeout, dead kernel; or no kernel could start
         raise ExecutionFailed(_diagnose(path.stem, notebook, error, running)) from error
+    finally:
+        _running.remove(client)
     return notebook
 
 

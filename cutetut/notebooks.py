@@ -24,6 +24,8 @@ from types import ModuleType
 from typing import Any
 
 KERNEL_TAGS = ("imports", "kernel")
+_PACKAGE = Path(__file__).resolve().parent
+INSTALLED = _PACKAGE / "curriculum"  # where a wheel has the notebooks and their tables (setup.py)
 KEPT = 500  # modules written from notebooks
 
 
@@ -32,12 +34,12 @@ class NotebookError(RuntimeError):
 
 
 def project_root() -> Path:
-    """The folder that holds `_toc.yml`: the package's own project, or the working folder's or a parent's.
+    """The folder that holds `_toc.yml`: the package's own checkout, or the working folder's or a parent's.
 
-    Raises NotebookError where there is none, as in a plain installation without the notebooks.
+    Outside of any checkout it is the curriculum that the package was installed with.
     """
     here = Path.cwd()
-    for folder in (Path(__file__).resolve().parent.parent, here, *here.parents):
+    for folder in (_PACKAGE.parent, here, *here.parents, INSTALLED):
         if (folder / "_toc.yml").is_file():
             return folder
     raise NotebookError("no _toc.yml in this folder or above it: run this inside a checkout of cutetut")
@@ -226,8 +228,11 @@ def _imported(source: str, title: str) -> ModuleType:
 
 
 def _cache_folder() -> Path:
-    """`.cache/kernels` in the project, or a folder of this process where the project is read-only."""
-    folder = project_root() / ".cache" / "kernels"
+    """`.cache/kernels` in the project, or a folder of this process where the project is read-only or installed."""
+    root = project_root()
+    if root == INSTALLED:
+        return _temporary_folder()
+    folder = root / ".cache" / "kernels"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):

@@ -6,9 +6,11 @@ import errno
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import nbformat
@@ -212,7 +214,7 @@ def test_run_executes_every_notebook_and_touches_none(make, capsys):
     assert execute.run() == 0
     assert [path.read_bytes() for path in paths] == before
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines] == [["04_a", "ok"], ["05_b", "ok"]]
+    assert sorted(line.split()[:2] for line in lines) == [["04_a", "ok"], ["05_b", "ok"]]
     assert all(re.search(r" \d+\.\d s$", line) for line in lines)
 
 
@@ -250,6 +252,41 @@ def test_the_kernel_is_this_python_with_this_package(make):
     here = f"assert sys.executable == {sys.executable!r}\nassert cutetut.__file__ == {cutetut.__file__!r}"
     make("04_a", f"import sys, cutetut\n{here}")
     assert execute.run() == 0
+
+
+def test_notebooks_run_at_the_same_time(make, capsys, tmp_path):
+    """Each waits for the other's file."""
+    for mine, other in ((1, 2), (2, 1)):
+        make(
+            f"0{mine}_a",
+            f"import os, pathlib, time\n(pathlib.Path({str(tmp_path)!r}) / '{mine}').touch()\n"
+            f"while not (pathlib.Path({str(tmp_path)!r}) / '{other}').exists(): time.sleep(0.05)\n"
+            "assert os.environ['OMP_NUM_THREADS'] == '1'",
+        )
+    assert execute.run(jobs=2) == 0, capsys.readouterr().out
+    with pytest.raises(ValueError, match="0 notebooks at a time"):
+        execute.run(jobs=0)
+
+
+def test_an_interrupted_run_leaves_no_kernel_behind(make, project, tmp_path):
+    waiting = "import os, pathlib, time\npathlib.Path({!r}).write_text(str(os.getpid()))\ntime.sleep(600)"
+    files = [tmp_path / name for name in "ab"]
+    for number, file in enumerate(files, start=4):
+        make(f"0{number}_a", waiting.format(str(file)))
+    code = (
+        "from pathlib import Path\nfrom cutetut import execute, notebooks\n"
+        f"notebooks.project_root = lambda: Path({str(project)!r})\nexecute.run(jobs=2)"
+    )
+    running = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not all(file.exists() and file.read_text() for file in files):
+        assert running.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in running.communicate(timeout=60)[1]
+    for file in files:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(file.read_text()), 0)
 
 
 # --- record
