@@ -215,8 +215,8 @@ def test_emulate_hands_the_script_its_own_arguments(monkeypatch):
 
     given = []
 
-    def run(script, args, module, warn, waive):
-        assert (warn, waive) == ("", [])
+    def run(script, args, module, warn, waive, report):
+        assert (warn, waive, report) == ("", [], "")
         given.append((script, args, module))
         return 5
 
