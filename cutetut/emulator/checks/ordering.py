@@ -162,6 +162,8 @@ class Ordering(UnitState):
         if isinstance(sel, slice) and not (sel.start | sel.stop) & 31:
             return np.arange(sel.start >> 5, sel.stop >> 5), None
         threads = threads_of(sel)
+        if len(threads) and not (len(threads) | int(threads[0])) & 31 and threads[-1] - threads[0] == len(threads) - 1:
+            return np.arange(threads[0] >> 5, (threads[-1] >> 5) + 1), None  # they are in order, each once
         warps, at = np.unique(threads >> 5, return_inverse=True)
         masks = np.zeros(len(warps), np.uint32)
         np.bitwise_or.at(masks, at, np.uint32(1) << (threads & 31).astype(np.uint32))
