@@ -210,13 +210,22 @@ def test_a_full_disk_is_no_traceback(monkeypatch, capsys):
     assert "No space left on device; `python -m cutetut doctor` says more" in capsys.readouterr().err
 
 
+def test_emulate_has_a_file_for_its_report(monkeypatch):
+    from cutetut import emulate
+
+    given = []
+    monkeypatch.setattr(emulate, "run", lambda *options: given.append(options) or 0)
+    assert main(["emulate", "--report", "found.json", "--warn", "a.py", "--report", "x"]) == 0
+    assert given == [("a.py", ["--report", "x"], False, "all", [], "found.json")]
+
+
 def test_emulate_hands_the_script_its_own_arguments(monkeypatch):
     from cutetut import emulate
 
     given = []
 
-    def run(script, args, module, warn, waive):
-        assert (warn, waive) == ("", [])
+    def run(script, args, module, warn, waive, report):
+        assert (warn, waive, report) == ("", [], "")
         given.append((script, args, module))
         return 5
 

@@ -43,6 +43,7 @@ KINDS = {
     "non-coherent-load": "ld.global.nc reads what the kernel itself writes",
     "mbarrier-memory": "memory of a live mbarrier is used for something else, or an mbarrier that does not live",
     "too-many-arrivals": "more threads arrive at a barrier than its phase takes",
+    "ambiguous-phase": "a wait by parity that may be two phases behind",
     "thread-count": "two sides name different thread counts of one named barrier",
     "early-exit": "a CTA exits while its shared memory is still needed",
     "register-pool": "setmaxnreg has no effect, or cannot be served",

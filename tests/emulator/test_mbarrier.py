@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutetut.emulator.errors import Deadlock, IllegalInstruction
+from cutetut.emulator.errors import Deadlock, IllegalInstruction, MissingBarrier
 from tests.emulator.harness import kernel, run, wait
 
 HEADER = ".shared .align 8 .b8 bar[16];"
@@ -209,3 +209,58 @@ def test_bytes_that_never_come_are_a_deadlock() -> None:
     WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0; @!%p2 bra WAIT;"""
     with pytest.raises(Deadlock, match="64"):
         one_thread(lines, 1)
+
+
+# -- which phase a parity means ---------------------------------------------------------------------
+
+TWO_WARPS = """mov.u32 %r1, bar; mov.u32 %r0, %tid.x; setp.ne.u32 %p1, %r0, 0; shr.u32 %r3, %r0, 5;
+and.b32 %r4, %r0, 31; setp.ne.u32 %p7, %r4, 0; setp.eq.u32 %p3, %r3, 1;
+@!%p1 mbarrier.init.shared::cta.b64 [%r1], 1; @!%p1 mbarrier.init.shared::cta.b64 [%r1+8], 1;
+fence.mbarrier_init.release.cluster; bar.sync 0; @%p3 bra WARP1;"""
+BARS = ".shared .align 8 .b64 bar[2];"
+
+
+def arrival(offset: int) -> str:
+    return f"@!%p7 mbarrier.arrive.shared::cta.b64 _, [%r1+{offset}];"
+
+
+def phase(offset: int, parity: int, name: str) -> str:
+    return f"{name}: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1+{offset}], {parity}; @!%p2 bra {name};"
+
+
+def turns(waits: str, arrives: str) -> None:
+    """Warp 0 arrives three times, warp 1 waits."""
+    text = f"{TWO_WARPS} {arrives} bra END; WARP1: {waits} END:"
+    run(kernel(text, header=BARS), np.zeros(1, np.uint32), block=(64, 1, 1))
+
+
+BACK = arrival(8)  # warp 1 has seen a phase, and says so
+SLOWLY = "mov.u32 %r7, 0; S: add.u32 %r7, %r7, 1; setp.lt.u32 %p4, %r7, 9; @%p4 bra S;"
+ALL_WAITS = phase(0, 0, "A") + BACK + phase(0, 1, "B") + BACK + phase(0, 0, "C")
+IN_TURN = arrival(0) + phase(8, 0, "X") + arrival(0) + phase(8, 1, "Y") + arrival(0)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("schedule", ["order", "random:1", "random:2", "random:3"])
+def test_a_parity_means_one_phase_where_each_is_waited_for(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTETUT_SCHEDULE", schedule)
+    turns(ALL_WAITS, IN_TURN)
+    turns(phase(0, 0, "A"), arrival(0))
+
+
+@pytest.mark.emulator
+def test_a_parity_means_one_phase_where_a_barrier_says_so() -> None:
+    """Nobody waits for the phases before the last; the barrier comes behind all arrivals but the last."""
+    turns("bar.sync 1;" + phase(0, 0, "A"), arrival(0) + arrival(0) + "bar.sync 1;" + arrival(0))
+
+
+@pytest.mark.emulator
+def test_a_wait_that_may_be_two_phases_behind() -> None:
+    """The wait passes for the third phase; a moment earlier it would have passed for the first."""
+    with pytest.raises(MissingBarrier, match="might as well have passed for phase 0, which has the same") as caught:
+        turns("bar.sync 1;" + SLOWLY + phase(0, 0, "A"), arrival(0) + "bar.sync 1;" + arrival(0) + arrival(0))
+    error = caught.value
+    assert error.place is not None and "try_wait" in error.place.ptx_text and error.place.warp == 1
+    assert error.report.kind == "ambiguous-phase"
+    assert [side.role for side in error.report.sides] == ["waits", "initialises"]
+    assert error.report.locations[0].offset == 0

@@ -2,6 +2,7 @@
 # no `from __future__ import annotations`: CuTe DSL reads the annotations of the functions it compiles
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import cuda.bindings.driver as cuda
@@ -11,11 +12,13 @@ import torch
 from cutlass.cute.runtime import from_dlpack
 
 from cutetut.emulator import launch, ptx
-from cutetut.emulator.checks.ordering import Written
-from cutetut.emulator.errors import EmulatorError
+from cutetut.emulator.checks.previous import Written
+from cutetut.emulator.errors import EmulatorError, MissingBarrier
 from cutetut.emulator.host import launches
 from cutetut.emulator.machine.machine import Counters, Machine
 from cutetut.emulator.machine.memory import GlobalMemory
+from tests.emulator.ordering.cases import KERNELS
+from tests.emulator.ordering.model import aligned
 
 pytestmark = pytest.mark.emulator
 
@@ -89,3 +92,17 @@ def test_the_machine_is_told_and_what_it_leaves_is_reported(monkeypatch: pytest.
     monkeypatch.setattr(launch, "Machine", Noting)
     launch.launch(module, "k", **shape, stream=5, programmatic=True, previous="before")
     assert seen == [(5, True, "before")]
+
+
+def test_what_the_host_has_written_since_is_not_unfinished(tmp_path: Path) -> None:
+    """Memory of the kernel before that is handed out again and filled: the host's work had to wait for that kernel."""
+    arguments, _ = KERNELS["launches"].case()
+    x, t, y = (aligned(tensor) for tensor in arguments)
+    run = KERNELS["launches"].load(tmp_path).module.run
+    run(*(from_dlpack(tensor, assumed_align=128) for tensor in (x, t, y)))
+    with pytest.raises(MissingBarrier, match="which second_kernel has written: it may still be running"):
+        run(*(from_dlpack(tensor, assumed_align=128) for tensor in (x, y, t)))
+    run(*(from_dlpack(tensor, assumed_align=128) for tensor in (x, t, y)))
+    y.zero_()
+    run(*(from_dlpack(tensor, assumed_align=128) for tensor in (x, y, t)))
+    assert torch.equal(t, (x + 1).flip(1))

@@ -7,8 +7,6 @@ each other.  What is found is described in race_reports.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..errors import Place
@@ -21,22 +19,11 @@ from . import stamps
 from .clocks import ALL_LANES, ASYNC_GLOBAL, ASYNC_SHARED, Clocks, Knowledge
 from .guests import Guests
 from .locations import Locations
+from .previous import Region, Written
 from .race_reports import Reports
 from .shadow import CHUNK, LatestFirst, Shadow, WarpRows
 
 _WIDEST = 16  # bytes of a granule, at most
-
-
-@dataclass(frozen=True)
-class Written:
-    """What of global memory a launch has written: first address, bytes of a granule, the last instruction of each.
-
-    -1 where none has written; `places` describes the instructions.
-    """
-
-    kernel: str
-    regions: tuple[tuple[int, int, np.ndarray], ...]
-    places: dict[int, Place]
 
 
 @state
@@ -88,11 +75,11 @@ class Ordering(UnitState):
         self.reports.previous = launch.previous.kernel, launch.previous.places
         if self.waves > 1:
             return
-        for start, granule, written in launch.previous.regions:
-            inst = np.repeat(written, granule)
+        for region in launch.previous.regions:
+            start, inst = region.start, np.repeat(region.instructions, region.granule)
             end = start + len(inst)
             found = self.machine.memory.find(start)
-            if found is None:
+            if found is None or int(region.where[-1]) >= found.end or not region.as_left():
                 continue
             self.machine.memory.watch(start)
             shadow = self.region(found)
@@ -121,7 +108,7 @@ class Ordering(UnitState):
             inst = np.where(own, stamps.instruction_of(shadow.wrote), -1)
             for index in np.unique(inst[own]).tolist():
                 places[index] = scheduler.place(self.machine.kernel.body[index], None)
-            regions.append((shadow.start, shadow.granule, inst.astype(np.int32)))
+            regions.append(Region.of(shadow.start, shadow.granule, inst.astype(np.int32)))
         return Written(scheduler.kernel_name, tuple(regions), places)
 
     # -- decoding -----------------------------------------------------------------------------
@@ -175,6 +162,8 @@ class Ordering(UnitState):
         if isinstance(sel, slice) and not (sel.start | sel.stop) & 31:
             return np.arange(sel.start >> 5, sel.stop >> 5), None
         threads = threads_of(sel)
+        if len(threads) and not (len(threads) | int(threads[0])) & 31 and threads[-1] - threads[0] == len(threads) - 1:
+            return np.arange(threads[0] >> 5, (threads[-1] >> 5) + 1), None  # they are in order, each once
         warps, at = np.unique(threads >> 5, return_inverse=True)
         masks = np.zeros(len(warps), np.uint32)
         np.bitwise_or.at(masks, at, np.uint32(1) << (threads & 31).astype(np.uint32))

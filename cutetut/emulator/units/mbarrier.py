@@ -191,7 +191,7 @@ class Mbarriers(UnitState):
         if late:
             raise reports.too_few_bytes(self, barrier, late)
         barrier.phase += 1
-        at_any_time = told_of_bytes or barrier.open_ended
+        at_any_time, barrier.before_that = told_of_bytes or barrier.open_ended, barrier.completed_by
         barrier.completed_by, barrier.came, barrier.open_ended = None if at_any_time else barrier.came, {}, False
         barrier.pending = barrier.count
         if barrier.gathered is not None:
@@ -211,6 +211,7 @@ class Mbarriers(UnitState):
         for waiter in waiters:
             done = waiter.phase < barrier.phase
             if done.any():
+                reports.check_parity(self, barrier, waiter.threads[done], waiter.inst)
                 self.note(barrier, waiter.inst, int(waiter.phase[done][0]), waiter.threads[done])
             self._release(barrier, waiter, done, True)
             if not done.all():
@@ -250,12 +251,16 @@ class Mbarriers(UnitState):
 
         That is so where all arrivals have happened before.
         """
-        if barrier.completed_by is None:
+        return self.know_of(barrier.completed_by, threads)
+
+    def know_of(self, arrivals: dict[int, int] | None, threads: np.ndarray) -> bool:
+        """Whether threads know of all arrivals of a phase (by warp, and when); None: it may have ended at any time."""
+        if arrivals is None:
             return False
         clocks, mine = self.machine.unit(Ordering).clocks, threads >> 5
         return all(
             (~clocks.unknown(threads, np.full(len(threads), warp), np.full(len(threads), time)) | (mine == warp)).all()
-            for warp, time in barrier.completed_by.items()
+            for warp, time in arrivals.items()
         )
 
     def history(self, thread: int) -> list[str]:
@@ -430,6 +435,7 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
             result[mine[done]] = True
             machine.unit(Mbarriers).users.setdefault(inst.index, set()).add(barrier.offset)
             if done.any():
+                reports.check_parity(machine.unit(Mbarriers), barrier, mine[done], inst)
                 machine.unit(Mbarriers).note(barrier, inst, int(phase[done][0]), mine[done])
                 machine.unit(Mbarriers).meet(barrier, mine[done], relaxed)
             if not done.all():

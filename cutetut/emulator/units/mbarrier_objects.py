@@ -73,6 +73,7 @@ class Mbarrier:
     seen: dict[int, Seen] = field(default_factory=dict)  # by warp
     came: dict[int, int] = field(default_factory=dict)  # the warps that arrived in this phase, and when,
     completed_by: dict[int, int] | None = None  # and in the last one, None if its last were bytes or copies
+    before_that: dict[int, int] | None = None  # and in the one before
     open_ended: bool = False  # copies have arrived in this phase (cp.async.mbarrier.arrive)
 
     def describe(self) -> str:

@@ -6,7 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ..errors import AsyncMismatch, IllegalInstruction
+from ..checks.ordering import Ordering
+from ..errors import AsyncMismatch, IllegalInstruction, MissingBarrier
 from ..findings import Side
 from ..machine.machine import Machine
 from ..machine.memory import SHARED_BASE
@@ -32,6 +33,10 @@ BYTES = "the byte count of expect_tx, that of all copies of a phase: with less, 
 ANNOUNCED = "the byte count of expect_tx against the bytes that the copies bring"
 DESTINATION = ", and to which CTA each copy goes: its rank, or the multicast mask"
 ARRIVALS = "the arrival count of mbarrier_init against the threads that arrive"
+AHEAD = (
+    "a wait for every phase; and an arrival of those who wait, such as at an 'empty' mbarrier, for which the others "
+    "wait before they complete the next phase"
+)
 PARITY = "the parity of the waits: on a barrier with no phase complete yet, parity 1 passes and parity 0 waits"
 
 
@@ -41,6 +46,10 @@ class Mbarriers(Protocol):
     machine: Machine
     objects: dict[int, Mbarrier]  # by host address
     users: dict[int, set[int]]  # instruction that arrives or waits -> offsets of its barriers
+
+    def know_of(self, arrivals: dict[int, int] | None, threads: np.ndarray) -> bool:
+        """Whether threads know of all arrivals of a phase."""
+        ...
 
 
 class Waits:
@@ -234,6 +243,41 @@ def too_many(unit: Mbarriers, barrier: Mbarrier, arrivals: int, threads: np.ndar
     scheduler.note(error, barrier.made_with, barrier.made_by, "the mbarrier was initialised here")
     for arrival in barrier.arrivals[-1:]:
         scheduler.note(error, arrival.inst, int(arrival.threads[0]), "the last arrival was here")
+    return error
+
+
+def check_parity(unit: Mbarriers, barrier: Mbarrier, threads: np.ndarray, inst: Instruction) -> None:
+    """A wait by parity passes for the last phase: its threads must know that the phase before is complete.
+
+    Otherwise they might have asked while that one was not, and the wait had passed for the phase before it, which
+    has the same parity.  Raises MissingBarrier.
+    """
+    phase, seen = barrier.phase - 1, barrier.seen.get(int(threads[0]) >> 5)
+    if phase < 1 or "parity" not in inst.parts or (seen is not None and seen.completed >= phase):
+        return
+    agents, times = np.full(len(threads), barrier.clock), np.full(len(threads), barrier.began + phase)
+    late = unit.machine.unit(Ordering).clocks.unknown(threads, agents, times)
+    if late.any() and not unit.know_of(barrier.before_that, threads[late]):
+        error = _ambiguous(unit, barrier, phase, threads[late], inst)
+        if not unit.machine.scheduler.tolerates("race", error, inst):
+            raise error
+
+
+def _ambiguous(
+    unit: Mbarriers, barrier: Mbarrier, phase: int, threads: np.ndarray, inst: Instruction
+) -> MissingBarrier:
+    """A wait that names a phase by its parity, by threads that may be two phases behind."""
+    error = MissingBarrier(
+        f"the wait for phase {phase} of the mbarrier at shared offset {barrier.offset} might as well have passed for "
+        f"phase {phase - 2}, which has the same parity: nothing tells this thread that phase {phase - 1} is complete",
+        threads=threads, hint=AHEAD, kind="ambiguous-phase", locations=(barrier.location(unit.machine),),
+    )  # fmt: skip
+    scheduler = unit.machine.scheduler
+    error.place, error.inst = scheduler.place(inst, int(threads[0])), inst  # somebody else may be running
+    scheduler.note(error, barrier.made_with, barrier.made_by, "the mbarrier was initialised here")
+    last = barrier.seen.get(int(threads[0]) >> 5)
+    if last is not None:
+        scheduler.note(error, last.inst, int(threads[0]), f"its warp's last wait there, for phase {last.completed - 1}")
     return error
 
 
