@@ -7,7 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ..errors import DivergentBarrier, EmulatorError, IllegalInstruction
+from ..checks.ordering import Ordering
+from ..errors import DivergentBarrier, EmulatorError, IllegalInstruction, MissingBarrier
 from ..machine.machine import Machine
 from ..machine.stuck import OTHERWISE, Cause, Report, Wait, by_instruction, threads_in
 from ..machine.threads import DONE
@@ -16,6 +17,10 @@ from .named_barrier_phases import NamedBarrier
 
 SAME_COUNT = "every bar.sync and bar.arrive of one phase must name the same number of threads"
 USE = "the number and the thread count of each named barrier, and who arrives there"
+OWN_NUMBER = (
+    "the number of the barrier: warps that do not meet need barriers of different numbers; or, where they take turns, "
+    "what is to order these"
+)
 EVERY_WARP = "a barrier for all threads inside a branch that only some warps take: every warp must come to it"
 
 
@@ -27,6 +32,7 @@ class Barriers(Protocol):
     used: dict[tuple[int, int], dict[int, Instruction]]  # (warp, number) -> count -> where it arrived
     last_wait: dict[tuple[int, int], NamedBarrier]  # (warp, number) -> the last phase it waited for
     last_of_cta: dict[tuple[int, int], NamedBarrier]  # the last phase of a barrier without a count
+    complete: dict[tuple[int, int], NamedBarrier]  # the last phase that is complete
 
     def live_threads(self, cta: int) -> int:
         """The threads that a barrier without a count waits for."""
@@ -103,6 +109,38 @@ def left_behind(unit: Barriers, cta: int) -> None:
                 f"{others[0][0]} elsewhere; the CTA exits with {phase.arrived} threads at it",
                 inst, int(threads[0]), SAME_COUNT, (*others[0][1:], "the other count is here"),
             )  # fmt: skip
+
+
+# -- one number for two groups --------------------------------------------------------------------
+
+
+def check_turn(unit: Barriers, cta: int, number: int, expected: int, threads: np.ndarray, inst: Instruction) -> None:
+    """Warps are about to arrive: those who took no part in the phase before must come after all who did.
+
+    Had they come earlier, they would have counted for that phase, in the place of others.  Raises MissingBarrier.
+    Phases with other counts are left to `two_counts`.
+    """
+    before = unit.complete.get((cta, number))
+    if before is None or before.expected != expected:
+        return
+    machine = unit.machine
+    for warp in np.unique(threads >> 5).tolist():
+        if (unknown := before.unknown_to(warp, machine.unit(Ordering).clocks)) is not None:
+            error = _out_of_turn(machine, number, 32 * warp, unknown)
+            if not machine.scheduler.tolerates("race", error, inst):
+                raise error
+
+
+def _out_of_turn(machine: Machine, number: int, thread: int, before: tuple[Instruction, int]) -> MissingBarrier:
+    here, there = (f"warp {int(machine.in_cta[t]) // 32}" for t in (thread, before[1]))
+    error = MissingBarrier(
+        f"{here} comes to barrier {number}, and nothing orders that after the phase before, in which {there} came: "
+        "a little earlier it would have counted for that phase, in the place of another warp",
+        threads=np.array([thread]),
+        hint=OWN_NUMBER,
+    )
+    machine.scheduler.note(error, *before, "the arrival in the phase before")
+    return error
 
 
 # -- barriers in a branch -------------------------------------------------------------------------
