@@ -153,7 +153,18 @@ SPIN = "L: ld.volatile.global.b32 %r5, [%rd0]; setp.eq.u32 %p3, %r5, 0; @%p3 bra
 def test_one_lane_spins_and_the_others_wait_for_it() -> None:
     report, hint = stuck(f"@%p7 bra ON; {SPIN} ON: bar.warp.sync 0xffffffff;", 1)
     assert "look again and again at memory that nobody changes" in report and "exited" not in report
-    assert "who writes what the loop looks at" in hint
+    assert "it holds 0: byte 0 of p0" in report and "which no thread of this launch has written" in report
+    assert "who writes what it looks at" in hint
+
+
+def test_a_loop_that_waits_for_a_value_which_has_passed() -> None:
+    """Warp 0 waits for the number 5, warp 1 leaves a 6, and the barrier behind the loop is not to blame."""
+    wait_for_5 = SPIN.replace("setp.eq.u32 %p3, %r5, 0", "setp.ne.u32 %p3, %r5, 5")
+    write_6 = "mov.u32 %r6, 6; @!%p7 st.volatile.global.b32 [%rd0], %r6;"
+    report, hint = stuck(f"setp.eq.u32 %p2, %r3, 1; @%p2 bra B; {wait_for_5} bra M; B: {write_6} M: bar.sync 0;", 2)
+    assert "it holds 6: byte 0 of p0" in report and "written last by warp 1 (PTX line" in report
+    assert report.index("look again and again") < report.index("wait at barrier 0")
+    assert hint.startswith("the value that the loop waits for")
 
 
 def test_one_lane_spins_and_never_comes() -> None:
@@ -249,7 +260,7 @@ def test_a_turn_taken_without_waiting_for_it(seed: int, monkeypatch: pytest.Monk
         take_turns("@%p4 bra MET;")
     except Deadlock as stuck:
         assert "look again and again at memory that nobody changes" in str(stuck)
-        assert "who writes what the loop looks at" in stuck.hint
+        assert "who writes what it looks at" in stuck.hint
 
 
 def test_such_a_turn_does_end_in_a_deadlock_under_some_schedule() -> None:

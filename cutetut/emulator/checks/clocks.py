@@ -16,6 +16,7 @@ do that); later accesses are ordered for the lane that made them only.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,12 +52,20 @@ class Knowledge:
         for part in (self.seen, other.seen):
             corner = seen[: len(part), : part.shape[1]]
             np.maximum(corner, part, out=corner)
-        lanes = self.lanes if not other.lanes else tuple(sorted({*self.lanes, *other.lanes}))
+        lanes = self.lanes if not other.lanes or other.lanes == self.lanes else _latest((*self.lanes, *other.lanes))
         return Knowledge(self.wave, seen, lanes, _joined(self.past, other.past))
 
     def as_past(self) -> dict[int, np.ndarray]:
         """The same for agents of a later wave."""
         return {**self.past, self.wave: self.seen[GENERIC]}
+
+
+def _latest(lanes: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """Of each warp's lanes the latest time; earlier ones say nothing more."""
+    times: dict[tuple[int, int], int] = {}
+    for warp, mask, time in lanes:
+        times[warp, mask] = max(time, times.get((warp, mask), time))
+    return tuple((warp, mask, time) for (warp, mask), time in sorted(times.items()))
 
 
 def _joined(a: dict[int, np.ndarray], b: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
@@ -84,7 +93,7 @@ class Clocks:
         self.touched = np.zeros(warps, np.uint32)  # lanes that have used memory since their warp's lanes were ordered
         self.waves: list[int] = []  # the time at which each wave began
         self.base = 0
-        self._lanes: dict[tuple[int, int], list[tuple[int, int]]] = {}  # (warp, other warp) -> (mask, time)s
+        self._lanes: dict[tuple[int, int], dict[int, int]] = {}  # (warp, other warp) -> mask -> time
         self._past: dict[int, dict[int, np.ndarray]] = {}  # warp -> what it knows of earlier waves
         self.new_wave()
 
@@ -135,7 +144,9 @@ class Clocks:
             return True
         if agent == warp and time >= self.base and lane == other_lane:
             return True
-        return any(mask >> other_lane & 1 and time <= until for mask, until in self._lanes.get((warp, agent), ()))
+        return any(
+            mask >> other_lane & 1 and time <= until for mask, until in self._lanes.get((warp, agent), {}).items()
+        )
 
     def known_from_past(self, warp: int, agent: int, time: int) -> bool:
         """Whether a warp knows of what an agent of an earlier wave did."""
@@ -174,7 +185,7 @@ class Clocks:
         seen[GENERIC, warps] = np.maximum(seen[GENERIC, warps], until)
         past: dict[int, np.ndarray] = {}
         if self._lanes or self._past:
-            partial += self._partial_knowledge(warps)
+            partial = list(_latest(partial + self._partial_knowledge(warps)))
             for warp in warps.tolist():
                 past = _joined(past, self._past.get(warp, {}))
         self.now[warps] += 1
@@ -190,7 +201,7 @@ class Clocks:
 
     def _partial_knowledge(self, warps: np.ndarray) -> list[tuple[int, int, int]]:
         mine = set(warps.tolist())
-        return [(w, m, t) for (v, w), known in self._lanes.items() if v in mine for m, t in known]
+        return [(w, m, t) for (v, w), known in self._lanes.items() if v in mine for m, t in known.items()]
 
     def acquire(self, warps: np.ndarray, known: Knowledge | None) -> None:
         """These warps learn something."""
@@ -212,7 +223,8 @@ class Clocks:
         self.seen[:views, rows, :n] = np.maximum(self.seen[:views, rows, :n], known.seen[:, None, :])
         for warp, mask, time in known.lanes:
             for viewer in warps.tolist():
-                self._lanes.setdefault((viewer, warp), []).append((mask, time))
+                known_lanes = self._lanes.setdefault((viewer, warp), {})
+                known_lanes[mask] = max(time, known_lanes.get(mask, time))
 
     def learn(self, warps: np.ndarray | int, agent: int, time: int) -> None:
         """These warps have waited for what an agent beside the warps did up to a time."""

@@ -238,7 +238,7 @@ class Reports:
             return
         one, other = differ
         error = MissingBarrier(
-            f"several threads store different values to {self._any_place(int(host[one]))} with one instruction: any of "
+            f"several threads store different values to {self.place_of(int(host[one]))} with one instruction: any of "
             "them may stay",
             threads=threads[[one, other]],
             hint="an atomic operation (cute.arch.atomic_add) if all of them count; one thread that stores if one does",
@@ -323,9 +323,15 @@ class Reports:
             return stamp.thread
         return None if self.kinds.get(stamp.agent) in ("mbarrier", "grid") else self.owners[stamp.agent]
 
+    def writer(self, stamp: Stamp) -> str:
+        """Who made a stamp, with the CTA if there are several."""
+        return self._named(stamp, -1)
+
     def _reader(self, stamp: Stamp, thread: int) -> str:
         """Who made a stamp, as a thread would call it."""
-        home = int(self.machine.cta_of[thread])
+        return self._named(stamp, int(self.machine.cta_of[thread]))
+
+    def _named(self, stamp: Stamp, home: int) -> str:
         if stamp.agent >= self.clocks.warps:
             kind = self.kinds.get(stamp.agent, "")
             return "a copy" if kind == "mbarrier" else f"warp {self._owner(stamp)}"
@@ -344,9 +350,10 @@ class Reports:
     def _place(self, shadow: Shadow, host: int) -> str:
         if shadow.rows is not None:
             return f"shared memory at offset {self.machine.shared.where(host)[1]}"
-        return self._any_place(host)
+        return self.place_of(host)
 
-    def _any_place(self, host: int) -> str:
+    def place_of(self, host: int) -> str:
+        """Where a host address lies, in words."""
         shared = self.machine.shared
         if shared.origin <= host < shared.origin + shared.span:
             return f"shared memory at offset {shared.where(host)[1]}"
@@ -354,7 +361,7 @@ class Reports:
         return "global memory" if found is None else f"byte {host - found.start} of {found.label} (global memory)"
 
     def place(self, shadow: Shadow, host: int) -> str:
-        """Where a host address lies, in words."""
+        """Where a host address in a piece of memory lies, in words."""
         return self._place(shadow, host)
 
     def _history(self, threads: np.ndarray) -> list[str]:
