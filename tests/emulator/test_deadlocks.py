@@ -145,6 +145,27 @@ def test_arrivals_that_are_too_few() -> None:
     assert "the arrival count of mbarrier_init" in hint and PARITY not in hint
 
 
+def test_bytes_that_nobody_announces() -> None:
+    """The copy comes without the arrive.expect_tx before it: the count of its bytes is not to blame."""
+    copy = "@!%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r2], [%rd0], 64, [%r1];"
+    report, hint = stuck(init(1) + copy + forever(0, 0, "W"), 1)
+    assert "0 announced, and copies brought 64 bytes that nobody announced" in report
+    assert hint.startswith("the arrive with expect_tx")
+
+
+# -- named barriers -------------------------------------------------------------------------------
+
+
+def test_a_barrier_that_waits_for_more_threads_than_can_come() -> None:
+    """Warps 0 and 1 would meet, and warp 2 waits for them behind that: with it 96 of 128 threads would come."""
+    meet = "bar.sync 1, 128;"
+    report, hint = stuck(init(1) + roles(meet + arrive(0), meet + arrive(0), forever(0, 0, "A") + meet), 3)
+    assert "64 of 128 threads have arrived" in report
+    cause, victims = report.split("these only wait for those above")
+    assert "wait at barrier 1" in cause and "wait for phase 0 of" in victims
+    assert hint == "the thread count of barrier 1: it waits for 128 threads, and at most 96 can come"
+
+
 # -- lanes that spin ------------------------------------------------------------------------------
 
 SPIN = "L: ld.volatile.global.b32 %r5, [%rd0]; setp.eq.u32 %p3, %r5, 0; @%p3 bra L;"

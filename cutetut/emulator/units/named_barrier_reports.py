@@ -10,7 +10,7 @@ import numpy as np
 from ..checks.ordering import Ordering
 from ..errors import DivergentBarrier, EmulatorError, IllegalInstruction, MissingBarrier
 from ..machine.machine import Machine
-from ..machine.stuck import OTHERWISE, Cause, Report, Wait, by_instruction, threads_in
+from ..machine.stuck import CERTAIN, OTHERWISE, Cause, Report, Wait, by_instruction, threads_in
 from ..machine.threads import DONE
 from ..ptx.syntax import Immediate, Instruction
 from .named_barrier_phases import NamedBarrier
@@ -245,11 +245,18 @@ def _wait(unit: Barriers, cta: int, number: int, phase: NamedBarrier, report: Re
         who = report.warps(np.array(firsts))
         lines.append(f"    arrived in other phases with a count of {count}: {who} ({where})")
     arrived = np.concatenate([threads for _, threads in phase.arrivals])
-    away = np.setdiff1d(np.flatnonzero(unit.machine.cta_of == cta), arrived)
-    could = report.candidates(away, lambda inst, _: number in _numbers(inst))
-    lines.append(f"    could still arrive: {report.could(could)}")
     waiting = np.concatenate([threads for _, threads in phase.waiting])
-    return Wait(waiting, lines, threads_in(could), [Cause(OTHERWISE, USE)])
+    could = report.candidates(
+        np.setdiff1d(np.flatnonzero(unit.machine.cta_of == cta), waiting), lambda inst, _: number in _numbers(inst)
+    )
+    fresh = {place: np.setdiff1d(threads, arrived).tolist() for place, threads in could.items()}
+    fresh = {place: threads for place, threads in fresh.items() if threads}
+    lines.append(f"    could still arrive: {report.could(fresh)}")
+    at_most = phase.arrived + 32 * len(np.unique(threads_in(could) >> 5))
+    if phase.expected and phase.arrived < at_most < expected:
+        text = f"the thread count of barrier {number}: it waits for {expected} threads, and at most {at_most} can come"
+        return Wait(waiting, lines, causes=[Cause(CERTAIN, text)])
+    return Wait(waiting, lines, threads_in(fresh), [Cause(OTHERWISE, USE)])
 
 
 def _numbers(inst: Instruction) -> Collection[int]:
