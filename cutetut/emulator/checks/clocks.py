@@ -16,6 +16,8 @@ do that); later accesses are ordered for the lane that made them only.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -147,6 +149,11 @@ class Clocks:
         return any(
             mask >> other_lane & 1 and time <= until for mask, until in self._lanes.get((warp, agent), {}).items()
         )
+
+    def lanes_heard_of(self, warp: int, agent: int, time: int) -> int:
+        """The mask of those lanes of another warp that this one has heard of as they were at a time, or later."""
+        heard = self._lanes.get((warp, agent), {})
+        return functools.reduce(operator.or_, (mask for mask, until in heard.items() if until >= time), 0)
 
     def known_from_past(self, warp: int, agent: int, time: int) -> bool:
         """Whether a warp knows of what an agent of an earlier wave did."""

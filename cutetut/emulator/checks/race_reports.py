@@ -10,6 +10,7 @@ from ..machine.machine import Machine
 from ..machine.memory import HOST, index
 from ..machine.opcodes import states
 from ..machine.pending import Operation
+from ..machine.stuck import ranges
 from . import stamps
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Clocks
 from .lost_updates import lost_update_hint
@@ -22,6 +23,10 @@ FLAG = (
     "then a fence) before the second, both with a scope that includes the other thread; or an atomic operation"
 )
 LANES = "cute.arch.sync_warp() between the two: lanes of one warp may run one after the other"
+REUSED = (
+    "the wait until everybody who reads what the store before this one brought has given the place back: the consumers "
+    "arrive at an 'empty' mbarrier, and this thread waits for it"
+)
 READERS = "the reader's wait, then a barrier, or an arrival of the reader that this thread waits for"
 PREVIOUS = "cute.arch.griddepcontrol_wait() before memory of the kernel before is used"
 COPIES_TO_SHARED = ("cp.async.ca", "cp.async.cg")  # and every copy that reports to an mbarrier
@@ -196,6 +201,8 @@ class Reports:
         who = f"lane {stamp.lane} of the same warp" if own else self._reader(stamp, int(threads[0]))
         body = self.machine.kernel.body
         hint = LANES if own else BOTH_PASS if "shared" in place else FLAG
+        if access.kind is Kind.REMOTE:
+            hint = READERS
         hint = lost_update_hint(body[stamp.inst], body[access.inst]) or hint
         what = f"{access.kind.value} {place}, which {who} {done}, and nothing orders the two"
         error = MissingBarrier(what, threads=threads, hint=hint)
@@ -225,6 +232,8 @@ class Reports:
                 "nor met one that has"
             )
             hint = "the wait for the mbarrier that the copy signals, in every warp that uses what it brings"
+            if verb == Kind.REMOTE.value:
+                hint = REUSED
         error = MissingBarrier(what, threads=threads, hint=hint)
         return self.noting(error, stamp, inst, "the copy was issued here")
 
@@ -311,6 +320,13 @@ class Reports:
                 cause.notes.append(f"  what came of it: {error.what}\n{access.describe()}")
                 cause.notes += error.notes
                 return cause
+        others = self.clocks.lanes_heard_of(here >> 5, stamp.agent, stamp.time)
+        if stamp.agent < self.clocks.warps and others:
+            error.hint = (
+                f"cute.arch.sync_warp() in warp {thread // 32 % m.warps_per_cta} before lane "
+                f"{ranges(lane for lane in range(32) if others >> lane & 1)} signals for the others (an arrival, a "
+                f"flag): it passes on only what it did itself, and this was lane {stamp.lane}"
+            )
         return error
 
     def _did(self, stamp: Stamp) -> str:

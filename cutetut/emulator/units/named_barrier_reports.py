@@ -17,10 +17,6 @@ from .named_barrier_phases import NamedBarrier
 
 SAME_COUNT = "every bar.sync and bar.arrive of one phase must name the same number of threads"
 USE = "the number and the thread count of each named barrier, and who arrives there"
-OWN_NUMBER = (
-    "the number of the barrier: warps that do not meet need barriers of different numbers; or, where they take turns, "
-    "what is to order these"
-)
 EVERY_WARP = "a barrier for all threads inside a branch that only some warps take: every warp must come to it"
 
 
@@ -126,18 +122,21 @@ def check_turn(unit: Barriers, cta: int, number: int, expected: int, threads: np
     machine = unit.machine
     for warp in np.unique(threads >> 5).tolist():
         if (unknown := before.unknown_to(warp, machine.unit(Ordering).clocks)) is not None:
-            error = _out_of_turn(machine, number, 32 * warp, unknown)
+            error = _out_of_turn(machine, number, expected, 32 * warp, unknown)
             if not machine.scheduler.tolerates("race", error, inst):
                 raise error
 
 
-def _out_of_turn(machine: Machine, number: int, thread: int, before: tuple[Instruction, int]) -> MissingBarrier:
+def _out_of_turn(
+    machine: Machine, number: int, expected: int, thread: int, before: tuple[Instruction, int]
+) -> MissingBarrier:
     here, there = (f"warp {int(machine.in_cta[t]) // 32}" for t in (thread, before[1]))
     error = MissingBarrier(
         f"{here} comes to barrier {number}, and nothing orders that after the phase before, in which {there} came: "
         "a little earlier it would have counted for that phase, in the place of another warp",
         threads=np.array([thread]),
-        hint=OWN_NUMBER,
+        hint=f"the thread count of barrier {number}, {expected}, if more warps are to meet there; its number, if these "
+        "warps are not to meet; or, where they take turns, what is to order these",
     )
     machine.scheduler.note(error, *before, "the arrival in the phase before")
     return error
