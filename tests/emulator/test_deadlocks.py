@@ -166,6 +166,13 @@ def test_a_barrier_that_waits_for_more_threads_than_can_come() -> None:
     assert hint == "the thread count of barrier 1: it waits for 128 threads, and at most 96 can come"
 
 
+def test_an_arrival_at_the_barrier_of_another_number() -> None:
+    """Warp 0 passes the turn on at barrier 2, and warp 1 waits for it at barrier 1."""
+    report, _ = stuck(init(1) + roles("bar.arrive 2, 64;", "bar.sync 1, 64;"), 2)
+    assert "32 of 64 threads have arrived" in report
+    assert "arrived at barrier 2, where nobody waits: warp 0 (PTX line" in report
+
+
 # -- lanes that spin ------------------------------------------------------------------------------
 
 SPIN = "L: ld.volatile.global.b32 %r5, [%rd0]; setp.eq.u32 %p3, %r5, 0; @%p3 bra L;"

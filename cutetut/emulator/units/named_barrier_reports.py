@@ -255,7 +255,18 @@ def _wait(unit: Barriers, cta: int, number: int, phase: NamedBarrier, report: Re
     if phase.expected and phase.arrived < at_most < expected:
         text = f"the thread count of barrier {number}: it waits for {expected} threads, and at most {at_most} can come"
         return Wait(waiting, lines, causes=[Cause(CERTAIN, text)])
+    lines += _left_elsewhere(unit, cta, phase, report)
     return Wait(waiting, lines, threads_in(fresh), [Cause(OTHERWISE, USE)])
+
+
+def _left_elsewhere(unit: Barriers, cta: int, phase: NamedBarrier, report: Report) -> list[str]:
+    """Arrivals with the same count at other barriers of the CTA, where nobody waits: they may be meant for this one."""
+    return [
+        f"    arrived at barrier {number}, where nobody waits: {report.warps(threads)} ({report.short(inst)})"
+        for (owner, number), other in unit.pending.items()
+        if owner == cta and not other.waiting and other.expected == phase.expected
+        for inst, threads in by_instruction(other.passing)
+    ]
 
 
 def _numbers(inst: Instruction) -> Collection[int]:
