@@ -218,6 +218,18 @@ def reductions(inside: str, behind: str) -> str:
     return text.replace("bar.sync 1;", "bar.sync 0;")
 
 
+def test_a_barrier_in_a_branch_of_a_loop() -> None:
+    """Each round the two warps are to meet twice: the first barrier is in a branch that warp 1 does not take."""
+    text = """setp.ne.u32 %p3, %r3, 0; mov.u32 %r7, 0; mad.lo.u32 %r5, %r0, 4, %r2; xor.b32 %r6, %r0, 63;
+    mad.lo.u32 %r6, %r6, 4, %r2;
+    L: st.shared.b32 [%r5], %r7; @%p3 bra S; bar.sync 0;
+    S: ld.shared.b32 %r8, [%r6]; bar.sync 0; add.u32 %r7, %r7, 1; setp.lt.u32 %p2, %r7, 3; @%p2 bra L;"""
+    attempt(text.replace("@%p3 bra S;", ""), 2)
+    with pytest.raises(DivergentBarrier, match="barrier 0 is met at different lines") as caught:
+        attempt(text, 2)
+    assert "what came of it: load of shared memory" in str(caught.value)
+
+
 def test_a_barrier_in_a_branch_that_one_warp_takes() -> None:
     with pytest.raises(DivergentBarrier, match="barrier 0 is met at different lines") as caught:
         attempt(reductions("bar.sync 0;", ""), 2)

@@ -23,6 +23,7 @@ FLAG = (
     "then a fence) before the second, both with a scope that includes the other thread; or an atomic operation"
 )
 LANES = "cute.arch.sync_warp() between the two: lanes of one warp may run one after the other"
+SCOPE = "the scope of the two atomic operations: it must include the other thread, as .gpu does with several CTAs"
 REUSED = (
     "the wait until everybody who reads what the store before this one brought has given the place back: the consumers "
     "arrive at an 'empty' mbarrier, and this thread waits for it"
@@ -203,6 +204,8 @@ class Reports:
         hint = LANES if own else BOTH_PASS if "shared" in place else FLAG
         if access.kind is Kind.REMOTE:
             hint = READERS
+        if access.kind is Kind.ATOMIC and body[stamp.inst].parts[0] in ("atom", "red"):
+            hint = SCOPE
         hint = lost_update_hint(body[stamp.inst], body[access.inst]) or hint
         what = f"{access.kind.value} {place}, which {who} {done}, and nothing orders the two"
         error = MissingBarrier(what, threads=threads, hint=hint)
@@ -256,6 +259,10 @@ class Reports:
         inst = self.machine.kernel.body[access.inst]
         scheduler.note(error, inst, int(threads[other]), "another thread that stores there")
         self.tell(error, access.inst)
+
+    def out_of_scope(self, stamp: Stamp, host: int, threads: np.ndarray, access: Access) -> None:
+        """An atomic operation at the same time as another, which is outside of its scope."""
+        self.tell(self._unordered(access, self.place_of(host), stamp, threads, "has " + self._did(stamp)), access.inst)
 
     def writes_the_same(self, host: np.ndarray, threads: np.ndarray, late: np.ndarray, access: Access) -> bool:
         """Whether a store leaves memory as it is wherever it is not in order: then the order makes no difference."""

@@ -164,8 +164,14 @@ def in_a_branch(unit: Barriers, here: int, other: int) -> EmulatorError | None:
 
 
 def _one_is_behind(report: Report, number: int, a: int, b: int) -> bool:
-    """Whether a warp comes from one barrier to the other next, and not back: then these are not two roles' own."""
-    return (b in _behind(report, a, number)) != (a in _behind(report, b, number))
+    """Whether one of two barriers is in a branch in front of the other, and they are not two roles' own.
+
+    A warp comes from it to the other next, and not back; or, in a loop, from it always to the other, and from that to
+    either, for not all take the branch.
+    """
+    after_a, after_b = _behind(report, a, number), _behind(report, b, number)
+    in_loop = (after_a == {b} and b in after_b) or (after_b == {a} and a in after_a)
+    return (b in after_a) != (a in after_b) or in_loop
 
 
 def _meets(report: Report, phase: NamedBarrier | None, number: int, warp: int) -> set[int]:

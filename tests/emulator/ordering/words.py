@@ -78,6 +78,7 @@ _MEMORY = {
     "two_ctas_write_a_row": "two CTAs write different values to one row",
     "two_ctas_write_a_byte": "two CTAs write different values to one byte",
     "sums_without_atomics": "CTAs add to one row without atomics",
+    "sums_within_the_cta": "CTAs add to one row with atomics at the scope of the CTA",
 }
 
 _PROXIES = {
