@@ -103,7 +103,7 @@ def two_pairs_kernel(mX: cute.Tensor, mY: cute.Tensor):
     row = shared(cutlass.Float32, THREADS)
     for turn in cutlass.range(2, unroll=1):
         if pair == turn:
-            row[tid] = mX[tid]
+            row[tid] = mX[tid]  # a half
             cute.arch.barrier(barrier_id=1, number_of_threads=64)  # the pair's half is there
             mY[tid] = row[tid ^ 63]
         cute.arch.sync_threads()  # the next pair's turn
