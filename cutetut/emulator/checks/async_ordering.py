@@ -134,11 +134,13 @@ class AsyncOrdering(UnitState):
     def _no_async_reader(self, shadow: Shadow, where: slice | np.ndarray, thread: int, inst: int) -> None:
         order, each = self.order, CHUNK >> shadow.shift
         chunks = slice(where.start // each, -(-where.stop // each)) if isinstance(where, slice) else where // each
+        warp, clusters = thread >> 5, order.cluster_of_agent
         for agent, reads in shadow.async_reads.items():
-            if order.clocks.seen[GENERIC, thread >> 5, agent] >= shadow.last_async[agent]:
+            seen = order.clocks.seen[GENERIC, warp, agent]
+            if seen >= shadow.last_async[agent] or clusters[agent] != clusters[warp]:  # other clusters' is out of reach
                 continue
             found = reads[chunks]
-            late = self._late_for(found, thread)
+            late = stamps.time_of(found) > seen  # they are all of this agent
             if late.any():
                 at = int(np.flatnonzero(late)[0])
                 chunk = chunks.start + at if isinstance(chunks, slice) else int(chunks[at])
@@ -155,9 +157,14 @@ class AsyncOrdering(UnitState):
 
     def _late_for(self, found: np.ndarray, thread: int) -> np.ndarray:
         """Which stamps one thread does not know of; of what its own warp did it knows."""
-        clocks, found = self.order.clocks, np.maximum(found, stamps.NOTHING)
+        clocks, warp = self.order.clocks, thread >> 5
+        if _alike(found):
+            stamp = Stamp.of(max(int(found.flat[0]), stamps.NOTHING))
+            if stamp.agent == warp or clocks.seen[GENERIC, warp, stamp.agent] >= stamp.time:
+                return np.zeros(found.shape, np.bool_)
+        found = np.maximum(found, stamps.NOTHING)
         agents = stamps.agent_of(found)
-        late = clocks.seen[GENERIC, thread >> 5][agents] < stamps.time_of(found)
+        late = clocks.seen[GENERIC, warp][agents] < stamps.time_of(found)
         late &= agents != thread >> 5
         if clocks.has_details and late.any():
             for at in np.flatnonzero(late):
@@ -262,7 +269,7 @@ class AsyncOrdering(UnitState):
         if int(found.min()) < 0:
             return False
         warps = slice(thread >> 5, thread + together >> 5)
-        if found[0] == found[-1] and not (found != found[0]).any():  # one copy has brought it all
+        if _alike(found):
             found = found[:1]
         return self._late_for_proxy(found, warps, ASYNC_SHARED) is None
 
@@ -361,3 +368,9 @@ class AsyncOrdering(UnitState):
             return None
         found = self.machine.memory.find(int(hosts.min()))
         return None if found is None or not found.watched else self.order.region(found)
+
+
+def _alike(found: np.ndarray) -> bool:
+    """Whether all stamps are the same, as where one copy has brought everything."""
+    first = found.flat[0]
+    return bool(first == found.flat[-1] and (found == first).all())

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..machine.access import CLUSTER, CTA, GPU, Access, Kind
 from ..machine.machine import Machine
-from ..machine.memory import Allocation, threads_of, warps_of
+from ..machine.memory import Allocation
 from ..machine.opcodes import UnitState, state
-from ..machine.threads import Selection
+from ..machine.threads import Selection, lanes_of, threads_of, warps_of
 from . import stamps
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Clocks, Knowledge
 from .guests import Guests
@@ -163,18 +163,8 @@ class Ordering(UnitState):
 
     def release(self, sel: Selection) -> Knowledge:
         """What the selected threads' warps know together, for others to learn."""
-        warps, lanes = self.lanes_of(sel)
+        warps, lanes = lanes_of(sel)
         return self.clocks.release(warps, lanes)
-
-    def lanes_of(self, sel: Selection) -> tuple[np.ndarray, np.ndarray | None]:
-        """The warps of a selection and the mask of the lanes of each; None for whole warps."""
-        if isinstance(sel, slice) and not (sel.start | sel.stop) & 31:
-            return np.arange(sel.start >> 5, sel.stop >> 5), None
-        threads = threads_of(sel)
-        warps, at = np.unique(threads >> 5, return_inverse=True)
-        masks = np.zeros(len(warps), np.uint32)
-        np.bitwise_or.at(masks, at, np.uint32(1) << (threads & 31).astype(np.uint32))
-        return warps, masks
 
     # -- ordinary accesses --------------------------------------------------------------------
 
@@ -408,7 +398,7 @@ class Ordering(UnitState):
 
     def fence(self, sel: Selection, scope: int) -> None:
         """fence.sc or fence.acq_rel."""
-        warps, lanes = self.lanes_of(sel)
+        warps, lanes = lanes_of(sel)
         for i, warp in enumerate(warps.tolist()):
             self.locations.fence(warp, 0xFFFFFFFF if lanes is None else int(lanes[i]), scope)
 
@@ -427,7 +417,7 @@ class Ordering(UnitState):
 
     def fence_proxy(self, sel: Selection, views: tuple[int, ...]) -> None:
         """A fence between ordinary accesses and those of the async proxy."""
-        warps, lanes = self.lanes_of(sel)
+        warps, lanes = lanes_of(sel)
         self.clocks.fence(warps, views, lanes)
 
 

@@ -18,7 +18,7 @@ from ..checks.clocks import INITS, Knowledge
 from ..checks.ordering import Ordering
 from ..errors import IllegalInstruction, MissingBarrier, MissingFence
 from ..machine.access import Access
-from ..machine.memory import SHARED_WINDOW, threads_of
+from ..machine.memory import SHARED_WINDOW, threads_of, warps_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
 from ..machine.operands import addresses
 from ..ptx.loops import repeated_waits
@@ -141,7 +141,7 @@ class Mbarriers(UnitState):
         if arrivals > barrier.pending:
             raise reports.too_many(self, barrier, arrivals, threads)
         barrier.pending -= arrivals
-        order, warps = self.machine.unit(Ordering), np.unique(threads >> 5)
+        order, warps = self.machine.unit(Ordering), warps_of(threads)
         barrier.came.update(zip(warps.tolist(), order.clocks.now[warps].tolist(), strict=True))
         known = self._passed_on(inst, threads)
         barrier.gathered = known if barrier.gathered is None else barrier.gathered.join(known)
@@ -153,7 +153,7 @@ class Mbarriers(UnitState):
         """What an arrival makes known; a relaxed one only what fences have made ready before."""
         order = self.machine.unit(Ordering)
         if "relaxed" in inst.parts:
-            return order.fenced(np.unique(threads >> 5))
+            return order.fenced(warps_of(threads))
         return order.release(threads)
 
     def expect(self, barrier: Mbarrier, nbytes: int, inst: Instruction, threads: np.ndarray) -> None:
@@ -212,7 +212,7 @@ class Mbarriers(UnitState):
 
     def meet(self, barrier: Mbarrier, threads: np.ndarray) -> None:
         """Threads have seen a phase complete: what its arrivals came after, and its copies, is behind them, too."""
-        warps, clocks = np.unique(threads >> 5), self.machine.unit(Ordering).clocks
+        warps, clocks = warps_of(threads), self.machine.unit(Ordering).clocks
         clocks.acquire(warps, barrier.knowledge)
         clocks.learn(warps, barrier.clock, barrier.began + barrier.phase)
 
@@ -229,7 +229,7 @@ class Mbarriers(UnitState):
         """
         if barrier.completed_by is None:
             return False
-        warps, clocks = np.unique(threads >> 5), self.machine.unit(Ordering).clocks
+        warps, clocks = warps_of(threads), self.machine.unit(Ordering).clocks
         return all(
             (clocks.knows(warps, warp, time) | (warps == warp)).all() for warp, time in barrier.completed_by.items()
         )

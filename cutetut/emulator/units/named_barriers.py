@@ -121,9 +121,9 @@ class Barriers(UnitState):
         if barrier.expected == ALL_THREADS:
             self.last_of_cta[cta, number] = barrier
         if barrier.waiting:
-            threads = np.concatenate([t for _, t in barrier.waiting])
+            threads = np.sort(np.concatenate([t for _, t in barrier.waiting]))
             order = self.machine.unit(Ordering)
-            order.clocks.acquire(np.unique(threads >> 5), barrier.known)
+            order.clocks.acquire(warps_of(threads), barrier.known)
             self.machine.pending.events += 1
             self.machine.scheduler.wake(threads)
             if barrier.on_release is not None:
