@@ -65,3 +65,10 @@ def lanes_of(sel: Selection) -> tuple[np.ndarray, np.ndarray | None]:
     if len(sel) == WARP * len(starts):
         return warps[starts], None
     return warps[starts], np.bitwise_or.reduceat(bits, starts)
+
+
+def compact(threads: np.ndarray) -> Selection:
+    """A slice where the threads are consecutive: slicing a row is far cheaper than indexing it."""
+    if len(threads) and threads[-1] - threads[0] + 1 == len(threads):
+        return slice(int(threads[0]), int(threads[-1]) + 1)
+    return threads
