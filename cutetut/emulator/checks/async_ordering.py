@@ -7,6 +7,8 @@ thread's bulk groups, share a column in the clocks and differ in its time.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from ..machine.access import Access
@@ -16,6 +18,7 @@ from ..machine.threads import WARP
 from . import stamps
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC
 from .ordering import Ordering
+from .remembered import Known, Remembered
 from .shadow import CHUNK, Shadow
 from .stamps import Stamp
 
@@ -27,8 +30,9 @@ class AsyncOrdering(UnitState):
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
         self.agents: dict[tuple[str, int], int] = {}
+        self.remembered = Remembered()
 
-    @property
+    @cached_property
     def order(self) -> Ordering:
         return self.machine.unit(Ordering)
 
@@ -91,13 +95,11 @@ class AsyncOrdering(UnitState):
             if stamp.agent < order.clocks.warps:
                 order.reports.tell(order.reports.copied_over(stamp, thread, place, inst, "a copy to"), inst)
         shadow.wrote[where] = stamps.IN_FLIGHT
-        self._changed(host)
+        self._changed(host, nbytes)
 
-    def _changed(self, host: int) -> None:
+    def _changed(self, host: int, nbytes: int) -> None:
         """A copy changes shared memory of one CTA."""
-        cta = self.machine.shared.where(host)[0]
-        versions = self.order.shadow.versions
-        versions[cta] = versions.get(cta, 0) + 1
+        self.remembered.written(self.machine.shared.where(host)[0], host, host + nbytes)
 
     def _usable_target(self, shadow: Shadow, wrote: np.ndarray, thread: int, address: object) -> None:
         low = int(wrote.min())
@@ -182,7 +184,7 @@ class AsyncOrdering(UnitState):
             where = shadow.chunk_granules((host + chunks - shadow.start) // CHUNK)
         shadow.wrote[where] = stamps.of_agent(agent, time, inst)
         shadow.last_write = shadow.latest(shadow.last_write, agent, time, len(self.order.clocks.now))
-        self._changed(host)
+        self._changed(host, nbytes)
         if self.order.holes is not None:
             self.order.holes[host - shadow.start : host - shadow.start + nbytes] = False
 
@@ -258,9 +260,9 @@ class AsyncOrdering(UnitState):
         shadow.reads_of(agent)[chunks] = stamps.of_agent(agent, time, inst)
         shadow.last_async = shadow.latest(shadow.last_async, agent, time, len(self.order.clocks.now))
 
-    def version_of(self, cta: int) -> int:
-        """Grows whenever anything writes a resident CTA's shared memory, or is about to."""
-        return self.order.shadow.version + self.order.shadow.versions.get(cta, 0)
+    def known_of(self, cta: int) -> Known:
+        """What has been found out about a resident CTA's shared memory and still holds."""
+        return self.remembered.of(cta, self.order.shadow.version)
 
     def readable(self, host: int, nbytes: int, thread: int, together: int) -> bool:
         """Whether `check_reading` would find nothing wrong with any of these bytes; a False says nothing."""

@@ -99,8 +99,7 @@ class Shadow:
         self.atomics = WarpRows(rows, self.granules) if rows else LatestFirst(self.granules)
         self.async_reads: dict[int, np.ndarray] = {}  # agent -> its last read of each 16 bytes
         self.last_write, self.last_read, self.last_atomic, self.last_async = (np.zeros(0, np.int64) for _ in range(4))
-        self.version = 0  # grows with every write but copies to shared memory,
-        self.versions: dict[int, int] = {}  # which each resident CTA counts for itself
+        self.version = 0  # grows with every write but copies to shared memory
 
     def clear(self) -> None:
         """Nobody has touched anything."""

@@ -244,9 +244,8 @@ class Product:
 
     def _read(self, sources: Sources, base: int, group: int, which: int) -> np.ndarray:
         """The elements of A (which = 0) or B (-1) in shared memory as float64."""
-        group_cta = int(self.machine.cta_of[group])
-        kind, version = (self.shape.a, self.shape.b)[which], self.machine.unit(AsyncOrdering).version_of(group_cta)
-        return self.state.operands.read(sources.places[which], base, kind, self.factors[which], version)
+        kind, cta = (self.shape.a, self.shape.b)[which], int(self.machine.cta_of[group])
+        return self.state.operands.read(sources.places[which], base, kind, self.factors[which], cta)
 
     def _left(self, sources: Sources, base: int, group: int) -> np.ndarray:
         """The elements of A, 64 x K, wherever they are."""
