@@ -58,6 +58,7 @@ class Scheduler(Reporter):
         self.picker = checks.picker(machine.T, machine.schedule, machine.warps_per_cta)
         self.pc, self.status = self.picker.pc, self.picker.status
         self.turn = 0
+        self.clusters: list[int] = (machine.cta_of // machine.cluster_size).tolist()  # of each thread
 
     def tolerates(self, kind: str, error: EmulatorError, inst: Instruction) -> bool:
         """Whether the user wants the kernel to go on after this error; if so it has been reported (tolerance.py).
@@ -227,13 +228,10 @@ class Scheduler(Reporter):
 
     def _complete_oldest_of_each(self, waking: bool) -> bool:
         try:
-            return self.machine.pending.complete_oldest_of_each(self._cluster_of, waking)
+            return self.machine.pending.complete_oldest_of_each(self.clusters.__getitem__, waking)
         except EmulatorError as error:
             self.locate(error)
             raise
-
-    def _cluster_of(self, thread: int) -> int:
-        return int(self.machine.cta_of[thread]) // self.machine.cluster_size
 
     def give_up(self) -> NoReturn:
         """Nothing can change any more: say who waits for what."""

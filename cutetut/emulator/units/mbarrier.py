@@ -173,8 +173,7 @@ class Mbarriers(UnitState):
         self.machine.pending.events += 1
         if barrier.pending or barrier.bytes:
             return
-        late = [op for op in self.machine.pending.operations if op.barrier is barrier]
-        if late:
+        if late := self.machine.pending.signalling(barrier):
             raise reports.too_few_bytes(self, barrier, late)
         barrier.phase += 1
         barrier.completed_by, barrier.came = None if told_of_bytes else barrier.came, {}
