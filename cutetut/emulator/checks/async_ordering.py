@@ -59,7 +59,7 @@ class AsyncOrdering(UnitState):
         now[agent] += 1
         return int(now[agent])
 
-    def waited(self, warps: np.ndarray, agent: int, time: int) -> None:
+    def waited(self, warps: np.ndarray | slice | int, agent: int, time: int) -> None:
         """Warps have waited for an agent's operations up to a time."""
         self.order.clocks.learn(warps, agent, time)
 
@@ -270,10 +270,7 @@ class AsyncOrdering(UnitState):
         found = shadow.wrote[shadow.span(host, nbytes)]
         if int(found.min()) < 0:
             return False
-        warps = slice(thread >> 5, thread + together >> 5)
-        if _alike(found):
-            found = found[:1]
-        return self._late_for_proxy(found, warps, ASYNC_SHARED) is None
+        return self._late_for_proxy(found, slice(thread >> 5, thread + together >> 5), ASYNC_SHARED) is None
 
     def check_reading(self, chunks: np.ndarray, thread: int, together: int, inst: int, verb: str) -> None:
         """Whether chunks hold what the async proxy may read now."""
@@ -307,7 +304,13 @@ class AsyncOrdering(UnitState):
 
     def _late_for_proxy(self, found: np.ndarray, warps: slice, view: int) -> np.ndarray | None:
         """Which stamps are not in view of the async proxy as these warps know it; None: all are."""
-        clocks, found = self.order.clocks, np.maximum(found, stamps.NOTHING)
+        clocks = self.order.clocks
+        if _alike(found):
+            stamp = Stamp.of(max(int(found.flat[0]), stamps.NOTHING))
+            seen = clocks.seen[view if stamp.agent < clocks.warps else GENERIC, warps, stamp.agent]
+            if int(seen.min()) >= stamp.time:
+                return None
+        found = np.maximum(found, stamps.NOTHING)
         agents, times = stamps.agent_of(found), stamps.time_of(found)
         n = clocks.agents
         visible = clocks.seen[GENERIC, warps, :n].min(axis=0)
@@ -322,21 +325,23 @@ class AsyncOrdering(UnitState):
         shadow = self._written_region(hosts)
         if shadow is None:
             return
-        where = np.unique(shadow.where(hosts, nbytes))
-        found = shadow.wrote[where]
-        warp = thread >> 5
-        known_from_before = self._of_past(found)
-        late = self._late_for_proxy(found, slice(warp, warp + 1), ASYNC_GLOBAL)
-        bad = known_from_before if late is None else late | known_from_before
-        if not bad.any():
+        where = shadow.where(hosts, nbytes)
+        if not self._unseen_writes(shadow, where, thread).any():
             return
-        at = int(np.flatnonzero(bad)[0])
-        stamp = Stamp.of(int(found[at]))
+        where = np.unique(where)  # what is told is about the lowest address
+        at = int(np.flatnonzero(self._unseen_writes(shadow, where, thread))[0])
+        stamp = Stamp.of(int(shadow.wrote[where[at]]))
         place = self.order.reports.place(shadow, shadow.start + (int(where[at]) << shadow.shift))
         if stamp.agent < self.order.clocks.warps:
             self.order.reports.tell(self.order.reports.not_fenced(stamp, thread, place, verb, inst, True), inst)
             return
         self.order.reports.tell(self.order.reports.async_not_waited(stamp, thread, place, verb, inst), inst)
+
+    def _unseen_writes(self, shadow: Shadow, where: np.ndarray, thread: int) -> np.ndarray:
+        """Which granules were written by what a copy engine need not see when a thread issues a copy."""
+        found, warp = shadow.wrote[where], thread >> 5
+        late, past = self._late_for_proxy(found, slice(warp, warp + 1), ASYNC_GLOBAL), self._of_past(found)
+        return past if late is None else late | past
 
     def writes_global(
         self, hosts: np.ndarray, nbytes: int, thread: int, inst: int, agent: int, time: int, reduces: bool
@@ -345,19 +350,24 @@ class AsyncOrdering(UnitState):
         shadow = self._written_region(hosts)
         if shadow is None:
             return
-        order = self.order
-        where = np.unique(shadow.where(hosts, nbytes))
-        found = shadow.wrote[where]
-        late = self._late_for(found, thread) | self._of_past(found)
-        if reduces:
-            late &= order.strength[stamps.instruction_of(np.maximum(found, 0))] == 0
-        if late.any():
+        order, where = self.order, shadow.where(hosts, nbytes).ravel()
+        if self._overwritten(shadow, where, thread, reduces).any():
+            lowest = np.unique(where)  # what is told is about the lowest address
+            late, found = self._overwritten(shadow, lowest, thread, reduces), shadow.wrote[lowest]
             at = int(np.flatnonzero(late)[0])
-            place = order.reports.place(shadow, shadow.start + (int(where[at]) << shadow.shift))
+            place = order.reports.place(shadow, shadow.start + (int(lowest[at]) << shadow.shift))
             error = order.reports.copied_over(Stamp.of(int(found[at])), thread, place, inst, "a bulk store to")
             order.reports.tell(error, inst)
         shadow.wrote[where] = stamps.of_agent(agent, time, inst)
         self._note_write(shadow, agent, time)
+
+    def _overwritten(self, shadow: Shadow, where: np.ndarray, thread: int, reduces: bool) -> np.ndarray:
+        """Which granules were written by what a thread does not know of, when it issues a copy to them."""
+        found = shadow.wrote[where]
+        late = self._late_for(found, thread) | self._of_past(found)
+        if reduces:
+            late &= self.order.strength[stamps.instruction_of(np.maximum(found, 0))] == 0
+        return late
 
     def _of_past(self, found: np.ndarray) -> np.ndarray:
         """Which stamps are of CTAs of earlier waves."""

@@ -209,14 +209,22 @@ class Clocks:
         views, n = known.seen.shape
         self.views = max(self.views, views)
         rows = _span(warps)
-        self.seen[:views, rows, :n] = np.maximum(self.seen[:views, rows, :n], known.seen[:, None, :])
+        if isinstance(rows, slice):
+            mine = self.seen[:views, rows, :n]
+            np.maximum(mine, known.seen[:, None, :], out=mine)
+        else:
+            self.seen[:views, rows, :n] = np.maximum(self.seen[:views, rows, :n], known.seen[:, None, :])
         for warp, mask, time in known.lanes:
             for viewer in warps.tolist():
                 self._lanes.setdefault((viewer, warp), []).append((mask, time))
 
-    def learn(self, warps: np.ndarray | int, agent: int, time: int) -> None:
+    def learn(self, warps: np.ndarray | slice | int, agent: int, time: int) -> None:
         """These warps have waited for what an agent beside the warps did up to a time."""
-        self.seen[GENERIC, warps, agent] = np.maximum(self.seen[GENERIC, warps, agent], time)
+        column = self.seen[GENERIC, :, agent]
+        if isinstance(warps, int):
+            column[warps] = max(column[warps], time)
+        else:
+            column[warps] = np.maximum(column[warps], time)
 
     def meet(self, warps: np.ndarray) -> None:
         """A barrier of these warps, all lanes of them."""

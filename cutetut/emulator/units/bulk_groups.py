@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..checks.async_ordering import AsyncOrdering
 from ..machine.memory import threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
@@ -64,11 +62,11 @@ class BulkGroups(UnitState):
         return reading, writing, time
 
     def _waited(self, thread: int, operation: Operation, read_only: bool) -> None:
-        order, warp = self.machine.unit(AsyncOrdering), np.array([thread >> 5])
+        order = self.machine.unit(AsyncOrdering)
         reading, writing = self.agents(operation.thread)
-        order.waited(warp, reading, operation.time)
+        order.waited(thread >> 5, reading, operation.time)
         if not read_only:
-            order.waited(warp, writing, operation.time)
+            order.waited(thread >> 5, writing, operation.time)
 
 
 @opcode("cp.async.bulk.commit_group", unit="tma", section="9.7.9.28.1", results=0)

@@ -325,7 +325,8 @@ def _check_box(machine: Machine, box: Box, addresses: np.ndarray, thread: int, s
     """The same for a box, of which mostly the two ends say it."""
     if box.inside is None:
         found = machine.memory.find(box.low)
-        if found is not None and box.high <= found.end and not store:
+        if found is not None and box.high <= found.end:
+            machine.memory.reach(np.array([box.low, box.high - 8]), 8, np.array([thread, thread]), store)
             return
     if box.unit == CHUNK:
         addresses = np.add.outer(addresses, (0, 8)).ravel()

@@ -283,7 +283,7 @@ class Wgmma(UnitState):
             operation.waited = True
         if operations:
             last = max(operation.time for operation in operations)
-            self.machine.unit(AsyncOrdering).waited(np.arange(group >> 5, (group >> 5) + 4), self.agent(group), last)
+            self.machine.unit(AsyncOrdering).waited(slice(group >> 5, (group >> 5) + 4), self.agent(group), last)
 
     def agent(self, group: int) -> int:
         """The column in the clocks of the WGMMAs of the warpgroup whose first thread this is."""
