@@ -58,6 +58,8 @@ def lanes_of(sel: Selection) -> tuple[np.ndarray, np.ndarray | None]:
         if not (sel.start | sel.stop) & 31:
             return np.arange(sel.start >> 5, sel.stop >> 5), None
         sel = np.arange(sel.start, sel.stop)
+    elif len(sel) == WARP and sel[-1] - sel[0] == WARP - 1 and not sel[0] % WARP:
+        return sel[:1] >> 5, None
     warps, bits = sel >> 5, np.uint32(1) << (sel & 31).astype(np.uint32)
     if len(sel) < 2:
         return warps, bits

@@ -95,8 +95,8 @@ class Mbarriers(UnitState):
     def signalled(self, host: int, thread: int) -> Mbarrier:
         """The barrier that an asynchronous copy will signal: its initialisation is fenced for the async proxy."""
         barrier = self.at(host, np.array([thread]))
-        clocks, one = self.machine.unit(Ordering).clocks, np.array([thread >> 5])
-        if not clocks.knows(one, barrier.made_by >> 5, barrier.made_at, INITS).all():
+        clocks = self.machine.unit(Ordering).clocks
+        if clocks.seen[INITS, thread >> 5, barrier.made_by >> 5] < barrier.made_at:
             error = MissingFence(
                 f"the copy signals the mbarrier at shared offset {barrier.offset} through the async proxy, and no "
                 "fence came after its initialisation",
@@ -273,15 +273,18 @@ class _Barriers:
         return self.machine.shared.reach(self.address(sel) - self.window, 8, sel, store, self.inst.index)
 
     def each(self, sel: Selection) -> list[tuple[Mbarrier, np.ndarray]]:
-        """(barrier, positions in the selection) of every distinct barrier."""
-        hosts, threads = self.hosts(sel), threads_of(sel)
-        if (hosts == hosts[0]).all():  # the usual case
-            return [(self.machine.unit(Mbarriers).at(int(hosts[0]), threads), np.arange(len(threads)))]
-        found = []
-        for host in np.unique(hosts).tolist():
-            at = np.flatnonzero(hosts == host)
-            found.append((self.machine.unit(Mbarriers).at(host, threads[at]), at))
-        return found
+        """Every distinct barrier, by its address, and the selected threads that name it."""
+        hosts, threads, barriers = self.hosts(sel), threads_of(sel), self.machine.unit(Mbarriers)
+        starts = np.flatnonzero(hosts[1:] != hosts[:-1]) + 1
+        if not len(starts):  # the usual case
+            return [(barriers.at(int(hosts[0]), threads), threads)]
+        named = [int(hosts[0]), *hosts[starts].tolist()]
+        if all(one < next_ for one, next_ in itertools.pairwise(named)):  # one of each CTA
+            parts = np.split(threads, starts)
+        else:
+            named = sorted(set(named))
+            parts = [threads[hosts == host] for host in named]
+        return [(barriers.at(host, mine), mine) for host, mine in zip(named, parts, strict=True)]
 
 
 def _check(inst: Instruction, words: int, extra: set[str] | None = None) -> None:
@@ -332,10 +335,8 @@ def decode_arrive(inst: Instruction, machine: Machine) -> Step:
     state = None if isinstance(inst.operands[0], Sink) else machine.target(inst.operands[0], np.uint64)
 
     def step(sel: Selection) -> None:
-        threads = threads_of(sel)
-        for barrier, at in where.each(sel):
-            mine = threads[at]
-            each = np.ones(len(at), np.int64)
+        for barrier, mine in where.each(sel):
+            each = np.ones(len(mine), np.int64)
             if expects and number is not None:
                 machine.unit(Mbarriers).expect(barrier, int(number[mine].sum()), inst, mine)
             elif number is not None:
@@ -364,11 +365,10 @@ def decode_tx(inst: Instruction, machine: Machine) -> Step:
     where, number = _Barriers(inst, machine, inst.operands[0]), machine.source(inst.operands[1], np.uint32)
 
     def step(sel: Selection) -> None:
-        threads = threads_of(sel)
-        for barrier, at in where.each(sel):
-            nbytes = int(number[threads[at]].sum())
+        for barrier, mine in where.each(sel):
+            nbytes = int(number[mine].sum())
             if expects:
-                machine.unit(Mbarriers).expect(barrier, nbytes, inst, threads[at])
+                machine.unit(Mbarriers).expect(barrier, nbytes, inst, mine)
             else:
                 machine.unit(Mbarriers).complete_bytes(barrier, nbytes)
 
@@ -390,10 +390,8 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
     following, repeated = machine.block_after(inst), inst.index in repeated_waits(machine.kernel)
 
     def step(sel: Selection) -> int | None:
-        threads = threads_of(sel)
         asleep = []
-        for barrier, at in where.each(sel):
-            mine = threads[at]
+        for barrier, mine in where.each(sel):
             phase = (wanted[mine] & 0xFFFFFFFF).astype(np.int64)
             if parity:
                 phase = barrier.phase - ((barrier.phase ^ phase) & 1)

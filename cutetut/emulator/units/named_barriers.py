@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,28 +58,32 @@ class Barriers(UnitState):
         threads = threads_of(sel)
         if wait:
             self.machine.scheduler.wait(sel, machine.block_after(inst))
-        ctas = machine.cta_of[threads]
-        for cta, number, expected in sorted(set(zip(ctas.tolist(), ids.tolist(), count.tolist(), strict=True))):
-            mine = threads[(ctas == cta) & (ids == number) & (count == expected)]
-            parts = np.split(mine, np.flatnonzero(np.diff(machine.warp_of[mine])) + 1)
+        for cta, number, expected, mine in _by_barrier(threads, machine.cta_of[threads], ids, count):
+            warps = warps_of(mine)
             if expected == ALL_THREADS:
-                self._arrive_cta(cta, number, expected, mine, len(parts), inst, wait, on_release)
+                self._arrive_cta(cta, number, expected, [mine], len(warps), inst, wait, on_release)
                 continue
-            for part in parts:  # each warp on its own: one may complete a phase and the next begin another
-                self.used.setdefault((int(part[0]) >> 5, number), {})[expected] = inst
-                self._arrive_cta(cta, number, expected, part, 1, inst, wait, on_release)
+            parts = np.split(mine, mine.searchsorted(warps[1:] << 5)) if len(warps) > 1 else [mine]
+            before = self.pending.get((cta, number), NamedBarrier(expected))
+            together = before.expected == expected and before.arrived + 32 * len(parts) <= expected
+            # each warp on its own where one may complete a phase and the next begin another
+            for some in [parts] if together else [[part] for part in parts]:
+                for part in some:
+                    self.used.setdefault((int(part[0]) >> 5, number), {})[expected] = inst
+                self._arrive_cta(cta, number, expected, some, len(some), inst, wait, on_release)
 
     def _arrive_cta(
         self,
         cta: int,
         number: int,
         expected: int,
-        mine: np.ndarray,
+        parts: list[np.ndarray],
         warps: int,
         inst: Instruction,
         wait: bool,
         on_release: Step | None,
     ) -> None:
+        mine = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if not 0 <= number < 16:
             raise IllegalInstruction(f"barrier {number}: a CTA has barriers 0 to 15", threads=mine[:1])
         if expected % 32:
@@ -100,7 +105,7 @@ class Barriers(UnitState):
         barrier.arrived += 32 * warps
         barrier.known = self.machine.unit(Ordering).release(mine).join(barrier.known)
         barrier.on_release = on_release or barrier.on_release
-        (barrier.waiting if wait else barrier.passing).append((inst, mine))
+        (barrier.waiting if wait else barrier.passing).extend((inst, part) for part in parts)
         if wait and expected != ALL_THREADS:
             for warp in warps_of(mine).tolist():
                 self.last_wait[warp, number] = barrier
@@ -153,6 +158,19 @@ class Barriers(UnitState):
 
     def exited(self, threads: np.ndarray) -> None:
         self.recheck()
+
+
+def _by_barrier(
+    threads: np.ndarray, ctas: np.ndarray, ids: np.ndarray, count: np.ndarray
+) -> Iterator[tuple[int, int, int, np.ndarray]]:
+    """CTA, number, count and threads of every barrier that threads arrive at, in that order."""
+    number, expected = int(ids[0]), int(count[0])
+    if (ids == number).all() and (count == expected).all():  # the usual case
+        for mine in np.split(threads, np.flatnonzero(ctas[1:] != ctas[:-1]) + 1) if ctas[0] != ctas[-1] else [threads]:
+            yield int(ctas[threads.searchsorted(mine[0])]), number, expected, mine
+        return
+    for cta, number, expected in sorted(set(zip(ctas.tolist(), ids.tolist(), count.tolist(), strict=True))):
+        yield cta, number, expected, threads[(ctas == cta) & (ids == number) & (count == expected)]
 
 
 def _operands(inst: Instruction, machine: Machine, first: int) -> tuple[np.ndarray, np.ndarray]:

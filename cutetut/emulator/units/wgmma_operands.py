@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checks.async_ordering import AsyncOrdering
+from ..checks.remembered import Known
 from ..checks.swizzles import Swizzles
 from ..machine.memory import CHUNKS, SHARED_BASE, chunk_index
 from ..machine.ranges import joined
@@ -187,9 +188,11 @@ class Place:
         return (np.unique(rows >> 4) << 4) + self.boundary
 
     @cached_property
-    def hull(self) -> tuple[int, int]:
-        """The boundaries around it: the parts of a tile along K mostly have the same."""
-        return self.low & -BOUNDARY, -(-self.high // BOUNDARY) * BOUNDARY
+    def hulls(self) -> tuple[tuple[int, int], ...]:
+        """The boundaries around each of its parts: the parts of a tile along K mostly have the same."""
+        pages = np.unique(self.chunks // BOUNDARY)
+        starts, ends = joined(pages * BOUNDARY, BOUNDARY)
+        return tuple(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
 _BYTES = np.arange(256, dtype=np.uint8)
@@ -216,18 +219,11 @@ class Operands:
         Raises what `AsyncOrdering.check_reading` does, and AsyncMismatch for another swizzle than TMA's.  Checking all
         between two boundaries at once is quicker than its chunks, and does for the other parts of the tile along K.
         """
-        shared, order, swizzles = self.shared, self.order, self.swizzles
+        shared, order = self.shared, self.order
         known = order.known_of(int(self.machine.cta_of[group]))
         for place in places:
-            low, high = place.hull
-            key = group, base + low, high, place.swizzle
-            if key in known:
+            if self._known_readable(known, place, base, group):
                 continue
-            end = min(high, SHARED_BASE + shared.nbytes & -CHUNK)
-            if low >= SHARED_BASE and order.readable(base + low, end - low, group, WARPGROUP):
-                if swizzles.reads_as_loaded(base + low - shared.origin >> 4, end - low >> 4, place.swizzle):
-                    known[key] = base + low, base + end, None
-                    continue
             verb = f"operand {place.name} of the WGMMA reads"
             at = place.chunks + base - shared.origin >> 4
             if place.name == "A":  # each warp reads the rows that it multiplies
@@ -236,7 +232,22 @@ class Operands:
                     order.check_reading(mine, group + WARP * warp, WARP, inst.index, verb)
             else:
                 order.check_reading(at, group, WARPGROUP, inst.index, verb)
-            swizzles.check(at, place.swizzle, inst, group, place.name)
+            self.swizzles.check(at, place.swizzle, inst, group, place.name)
+
+    def _known_readable(self, known: Known, place: Place, base: int, group: int) -> bool:
+        """Whether everything between the boundaries around an operand may be read; a False says nothing."""
+        shared = self.shared
+        for low, high in place.hulls:
+            key = group, base + low, high, place.swizzle
+            if key in known:
+                continue
+            end = min(high, SHARED_BASE + shared.nbytes & -CHUNK)
+            if low < SHARED_BASE or not self.order.readable(base + low, end - low, group, WARPGROUP):
+                return False
+            if not self.swizzles.reads_as_loaded(base + low - shared.origin >> 4, end - low >> 4, place.swizzle):
+                return False
+            known[key] = base + low, base + end, None
+        return True
 
     def read(self, place: Place, base: int, kind: str, factor: int, cta: int) -> np.ndarray:
         """The elements, rows x k, times 1 or -1; `base` is the host address of shared address 0 of a CTA."""
