@@ -30,10 +30,10 @@ def chosen_by(picker: Picker, turn: int) -> tuple[int, Selection]:
 
 def change(rng: np.random.Generator, picker: Picker, chosen: np.ndarray, number: int) -> None:
     """What may become of the threads that have run, and of others: some diverge, sleep, wake or exit."""
-    picker.pc[chosen] = rng.choice([number, number + 1, rng.integers(6)])
+    picker.pc[chosen] = (number, number + 1, int(rng.integers(6)))[int(rng.integers(3))]
     some = chosen[rng.random(len(chosen)) < rng.choice([0.0, 0.3])]
     picker.pc[some] = rng.integers(6)
-    picker.status[some] = rng.choice(np.array([READY, WAITING, PARKED, DONE]), p=[0.7, 0.15, 0.1, 0.05])
+    picker.status[some] = (READY, WAITING, PARKED, DONE)[rng.choice(4, p=[0.7, 0.15, 0.1, 0.05])]
     asleep = np.flatnonzero((picker.status == WAITING) | (picker.status == PARKED))
     picker.status[asleep[rng.random(len(asleep)) < 0.1]] = READY
 

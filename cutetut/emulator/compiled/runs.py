@@ -30,9 +30,9 @@ SHORTEST = 2  # instructions; one alone gains little
 Key = tuple[int, bool, bool]  # a run's first instruction; whether masked; whether CTAs form clusters
 
 # estimates in microseconds, of what was measured on one core of a server of 2024
-PER_STEP, PER_THREAD = 2.0, 0.006  # numpy's time for one instruction
+PER_STEP, PER_THREAD = 6.0, 0.006  # numpy's time for one instruction, most of them of floats
 READING = 20.0  # one instruction of a kernel: its form and its operands
-BATCH, COMPILING = 4_000.0, 1_000.0  # the forms of a run that are new: all together, and each
+BATCH, COMPILING = 2_000.0, 700.0  # the forms of a run that are new: all together, and each
 LINKING = 2.0  # one instruction of one launch
 
 
