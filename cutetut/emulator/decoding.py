@@ -7,7 +7,6 @@ again. Runs of arithmetic with nothing around them may become machine code (comp
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -116,8 +115,9 @@ def _successors(
 def _decode_block(block: Block, machine: Machine, facts: Facts, around: Around) -> None:
     """Fill in the steps: exactly one per instruction, so that an error can name the one it happened in."""
     plain: list[Plain | None] = []  # for each step
-    for inst in block.instructions:
-        with own_failures("it decoded an instruction", functools.partial(_note_place, inst)):
+    inst: Instruction | None = None
+    with own_failures("it decoded an instruction", lambda error: _note_place(inst, error)):
+        for inst in block.instructions:
             _decode_into(block, inst, machine, facts, around, plain)
     block.plan = plan(machine, facts.history, block.instructions, block.steps, plain)
 
@@ -166,8 +166,10 @@ def _nothing(sel: Selection) -> None:
     """The step of an instruction whose work is done elsewhere."""
 
 
-def _note_place(inst: Instruction, error: EmulatorError) -> None:
+def _note_place(inst: Instruction | None, error: EmulatorError) -> None:
     """Say which instruction an error is about, while nothing runs yet."""
+    if inst is None:
+        return
     if inst.loc is not None:
         file, line = inst.loc.file, inst.loc.line
         error.notes.append(source_lines(describe(file, line), text(file, line)))

@@ -7,6 +7,7 @@ each other.  What is found is described in race_reports.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,9 @@ from ..machine.access import CLUSTER, CTA, GPU, Access, Kind
 from ..machine.machine import Machine
 from ..machine.memory import Allocation
 from ..machine.opcodes import UnitState, state
+from ..machine.reporter import place_of
 from ..machine.threads import Selection, lanes_of, threads_of, warps_of
+from ..ptx.syntax import Instruction
 from . import stamps
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Clocks, Knowledge
 from .guests import Guests
@@ -30,12 +33,16 @@ _WIDEST = 16  # bytes of a granule, at most
 class Written:
     """What of global memory a launch has written: first address, bytes of a granule, the last instruction of each.
 
-    -1 where none has written; `places` describes the instructions.
+    -1 where none has written.
     """
 
     kernel: str
     regions: tuple[tuple[int, int, np.ndarray], ...]
-    places: dict[int, str]
+    instructions: Sequence[Instruction]
+
+    def place(self, index: int) -> str:
+        """Where an instruction of that kernel stands, for an error of the next launch."""
+        return place_of(self.kernel, self.instructions[index]).describe()
 
 
 @state
@@ -82,7 +89,7 @@ class Ordering(UnitState):
         if not launch.programmatic or not isinstance(launch.previous, Written):
             return
         self.grid = self.new_agent(0)
-        self.reports.previous = launch.previous.kernel, launch.previous.places
+        self.reports.previous = launch.previous.kernel, launch.previous.place
         if self.waves > 1:
             return
         for start, granule, written in launch.previous.regions:
@@ -108,18 +115,14 @@ class Ordering(UnitState):
     def written(self) -> Written:
         """What this launch has written, for a launch that may begin before it ends."""
         regions, scheduler = [], self.machine.scheduler
-        places: dict[int, str] = {}
         for shadow in self.regions.values():
             own = shadow.wrote > 0
             if self.grid is not None:
                 own &= stamps.agent_of(shadow.wrote) != self.grid
-            if not own.any():
-                continue
-            inst = np.where(own, stamps.instruction_of(shadow.wrote), -1)
-            for index in np.unique(inst[own]).tolist():
-                places[index] = scheduler.place(self.machine.kernel.body[index], None).describe()
-            regions.append((shadow.start, shadow.granule, inst.astype(np.int32)))
-        return Written(scheduler.kernel_name, tuple(regions), places)
+            if own.any():
+                inst = np.where(own, stamps.instruction_of(shadow.wrote), -1)
+                regions.append((shadow.start, shadow.granule, inst.astype(np.int32)))
+        return Written(scheduler.kernel_name, tuple(regions), self.machine.kernel.body)
 
     # -- decoding -----------------------------------------------------------------------------
 

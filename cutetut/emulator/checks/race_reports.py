@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ..errors import EmulatorError, IllegalInstruction, InFlight, MissingBarrier, MissingFence, Uninitialized
@@ -34,8 +36,8 @@ class Reports:
         self.machine, self.clocks = machine, clocks
         self.kinds: dict[int, str] = {}  # agent beside the warps -> "mbarrier", "wgmma", "bulk", "cp.async", "grid"
         self.owners: dict[int, int] = {}  # and the first thread that it works for
-        # for a dependent launch: what the kernel before was, and where its instructions stand
-        self.previous: tuple[str, dict[int, str]] = "", {}
+        # for a dependent launch: what the kernel before was, and what says where its instructions stand
+        self.previous: tuple[str, Callable[[int], str]] = "", str
 
     # -- bytes that cannot be used ------------------------------------------------------------
 
@@ -206,10 +208,10 @@ class Reports:
     ) -> EmulatorError:
         """What an asynchronous operation has written is used, and nobody has waited for it."""
         if kind == "grid":
-            kernel, places = self.previous
+            kernel, place_of = self.previous
             error = MissingBarrier(f"{verb} {place}, which {kernel} has written: it may still be running",
                                    threads=threads, hint=PREVIOUS)  # fmt: skip
-            error.notes.append(f"  it was written here:\n{places[stamp.inst]}")
+            error.notes.append(f"  it was written here:\n{place_of(stamp.inst)}")
             return error
         if kind == "cp.async":
             waited = self.clocks.seen[GENERIC, self.owners[stamp.agent] >> 5, stamp.agent] >= stamp.time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import Deadlock, EmulatorError, EmulatorWarning, Place
@@ -72,11 +73,15 @@ class Reporter:
             if not whole_warp:
                 x, y, _ = m.launch.block
                 lane, tid = number % 32, (number % x, number // x % y, number // (x * y))
-        source, text = "", ""
-        if inst is not None and inst.loc is not None:
-            source = ("" if inst.loc.column else "after ") + describe(inst.loc.file, inst.loc.line)
-            text = source_text(inst.loc.file, inst.loc.line)
-        return Place(
-            self.kernel_name, cta, warp, lane, tid,  # type: ignore[arg-type]
-            inst.line if inst else None, inst.text if inst else "", source, text,
-        )  # fmt: skip
+        return replace(place_of(self.kernel_name, inst), cta=cta, warp=warp, lane=lane, thread=tid)  # type: ignore[arg-type]
+
+
+def place_of(kernel_name: str, inst: Instruction | None) -> Place:
+    """Where an instruction stands, without a thread."""
+    source, text = "", ""
+    if inst is not None and inst.loc is not None:
+        source = ("" if inst.loc.column else "after ") + describe(inst.loc.file, inst.loc.line)
+        text = source_text(inst.loc.file, inst.loc.line)
+    return Place(
+        kernel_name, None, None, None, None, inst.line if inst else None, inst.text if inst else "", source, text
+    )

@@ -123,6 +123,8 @@ class Wgmma(UnitState):
         The ISA asks for the fence after reads too; instructions issue in order, so a WGMMA cannot overtake
         a read, and NVIDIA's dense_gemm_fp8_2xacc.py relies on that.
         """
+        if not self.rows:
+            return step
         mine = [name for name in (*written, *read) if name in self.rows]
         if not mine or inst.opcode.startswith("wgmma"):
             return step
