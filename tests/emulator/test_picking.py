@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutetut.emulator.compiled import engine, picking
+from cutetut.emulator.compiled import picking
 from cutetut.emulator.compiled.picking import CompiledPicker
 from cutetut.emulator.machine.picking import PATIENCE, Picker
 from cutetut.emulator.machine.schedule import Schedule
@@ -13,13 +13,6 @@ from cutetut.emulator.machine.threads import DONE, PARKED, READY, WAITING, Selec
 
 pytestmark = pytest.mark.emulator
 WARPS = 12
-
-
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picking, "COMPILING", 0.0)
-    monkeypatch.setattr(engine, "LOADING", -1.0)
-    monkeypatch.setenv("CUTETUT_JIT", "1")
 
 
 def chosen_by(picker: Picker, turn: int) -> tuple[int, Selection]:
