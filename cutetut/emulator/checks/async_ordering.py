@@ -185,6 +185,9 @@ class AsyncOrdering(UnitState):
         shadow.wrote[where] = stamps.of_agent(agent, time, inst)
         shadow.last_write = shadow.latest(shadow.last_write, agent, time, len(self.order.clocks.now))
         self._changed(host, nbytes)
+        if chunks is None:
+            known = self.known_of(self.machine.shared.where(host)[0])
+            known.copies[host] = host, host + nbytes, (agent, time)
         if self.order.holes is not None:
             self.order.holes[host - shadow.start : host - shadow.start + nbytes] = False
 
@@ -266,6 +269,10 @@ class AsyncOrdering(UnitState):
 
     def readable(self, host: int, nbytes: int, thread: int, together: int) -> bool:
         """Whether `check_reading` would find nothing wrong with any of these bytes; a False says nothing."""
+        copy = self.known_of(int(self.machine.cta_of[thread])).copy_over(host, host + nbytes)
+        if copy is not None:
+            agent, time = copy
+            return int(self.order.clocks.seen[GENERIC, thread >> 5 : thread + together >> 5, agent].min()) >= time
         shadow = self.order.shadow
         found = shadow.wrote[shadow.span(host, nbytes)]
         if int(found.min()) < 0:

@@ -239,21 +239,21 @@ class Operands:
         shared = self.shared
         for low, high in place.hulls:
             key = group, base + low, high, place.swizzle
-            if key in known:
+            if key in known.facts:
                 continue
             end = min(high, SHARED_BASE + shared.nbytes & -CHUNK)
             if low < SHARED_BASE or not self.order.readable(base + low, end - low, group, WARPGROUP):
                 return False
             if not self.swizzles.reads_as_loaded(base + low - shared.origin >> 4, end - low >> 4, place.swizzle):
                 return False
-            known[key] = base + low, base + end, None
+            known.facts[key] = base + low, base + end, None
         return True
 
     def read(self, place: Place, base: int, kind: str, factor: int, cta: int) -> np.ndarray:
         """The elements, rows x k, times 1 or -1; `base` is the host address of shared address 0 of a CTA."""
         host, known = base + place.boundary, self.order.known_of(cta)
         key = place.geometry, host, kind, factor
-        before = known.get(key)
+        before = known.facts.get(key)
         if before is not None:
             values: np.ndarray = before[2]
             return values
@@ -266,6 +266,6 @@ class Operands:
             matrix *= factor
         # rows first in memory either way: which of several NaNs a sum passes on depends on it
         found = np.ascontiguousarray(matrix.T) if place.geometry.mn_major else matrix
-        known[key] = base + place.low, base + place.high, found
+        known.facts[key] = base + place.low, base + place.high, found
         self.kept += found.nbytes
         return found
