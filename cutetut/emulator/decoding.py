@@ -7,17 +7,16 @@ again. Runs of arithmetic with nothing around them may become machine code (comp
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from .checks.unwritten import Loads, Names, Unwritten, doubtful_reads
-from .compiled.runs import History, plan
+from .compiled.runs import History, Plain, plan
 from .errors import EmulatorError, PtxSyntaxError, own_failures, ptx_line, source_lines
 from .machine.machine import Machine
-from .machine.opcodes import WRAPPERS, Opcode, Watcher, Wrapper, lookup
+from .machine.opcodes import WRAPPERS, Opcode, Watched, Watcher, Wrapper, lookup
 from .machine.program import Block, Program
 from .machine.threads import Selection, Step, narrow
 from .measure.observe import watch
@@ -115,15 +114,16 @@ def _successors(
 
 def _decode_block(block: Block, machine: Machine, facts: Facts, around: Around) -> None:
     """Fill in the steps: exactly one per instruction, so that an error can name the one it happened in."""
-    plain: list[bool] = []  # whether a step is that of an arithmetic unit, with nothing around it
-    for inst in block.instructions:
-        with own_failures("it decoded an instruction", functools.partial(_note_place, inst)):
+    plain: list[Plain | None] = []  # for each step
+    inst: Instruction | None = None
+    with own_failures("it decoded an instruction", lambda error: _note_place(inst, error)):
+        for inst in block.instructions:
             _decode_into(block, inst, machine, facts, around, plain)
     block.plan = plan(machine, facts.history, block.instructions, block.steps, plain)
 
 
 def _decode_into(
-    block: Block, inst: Instruction, machine: Machine, facts: Facts, around: Around, plain: list[bool]
+    block: Block, inst: Instruction, machine: Machine, facts: Facts, around: Around, plain: list[Plain | None]
 ) -> None:
     """Append the step of one instruction; a control instruction's own comes last in its block."""
     entry, names, watcher = facts.entries[inst.index], facts.names[inst.index], around.watcher
@@ -141,24 +141,35 @@ def _decode_into(
     watched = around.unwritten.watch(step, inst, entry)
     for wrap in around.wrappers:
         watched = wrap(watched, inst, names.written, names.others)
-    unwatched = watched is bare and watcher is None
+    arithmetic = watcher is None and (entry.unit == "alu" or entry.mnemonic == "cvta")
+    part = _plain(bare, watched, guard) if arithmetic else None
     if watched is not _nothing or not entry.ends_block:
         watched = _guarded(watched, guard)
     guarded, watched = watched, around.unwritten.check_guard(watched, inst)
-    unwatched &= guarded is watched
     if watcher is not None:
         watched = watcher.issued(watched, inst, entry)
     if watched is not _nothing or not entry.ends_block:
         block.steps.append(watched)
-        plain.append(unwatched and (entry.unit == "alu" or entry.mnemonic == "cvta"))
+        plain.append(part if guarded is watched else None)
+
+
+def _plain(bare: Step, watched: Step, guard: Callable[[Selection], np.ndarray] | None) -> Plain | None:
+    """An arithmetic instruction as a part of a run; None if something is around its step that must stay there."""
+    if watched is bare:
+        return Plain(_guarded(bare, guard))
+    if isinstance(watched, Watched) and watched.step is bare and (guard is None or watched.for_others):
+        return Plain(_guarded(bare, guard), watched)
+    return None
 
 
 def _nothing(sel: Selection) -> None:
     """The step of an instruction whose work is done elsewhere."""
 
 
-def _note_place(inst: Instruction, error: EmulatorError) -> None:
+def _note_place(inst: Instruction | None, error: EmulatorError) -> None:
     """Say which instruction an error is about, while nothing runs yet."""
+    if inst is None:
+        return
     if inst.loc is not None:
         file, line = inst.loc.file, inst.loc.line
         error.notes.append(source_lines(describe(file, line), text(file, line)))

@@ -13,6 +13,7 @@ from .checks import deadlock, spinning
 from .checks.marked_loads import MarkedLoads
 from .checks.ordering import Ordering
 from .checks.written import ANYWHERE, WHOLE, writers
+from .compiled.picking import CompiledPicker
 from .decoding import decode
 from .errors import EmulatorError, LaunchError, own_failures
 from .machine.machine import Counters, Dim, Launch, Machine
@@ -112,7 +113,7 @@ def _watch(machine: Machine) -> None:
 def checks() -> Checks:
     """Decoding and the checks of one launch."""
     loads = MarkedLoads(decode)
-    return Checks(decode, deadlock.why, spinning.watch, loads.program_after, loads.tolerates)
+    return Checks(decode, deadlock.why, spinning.watch, loads.program_after, loads.tolerates, CompiledPicker)
 
 
 def _budget(budget: int | None) -> int:

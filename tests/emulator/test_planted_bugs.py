@@ -256,7 +256,7 @@ def test_when_nobody_is_ready_every_cluster_gets_its_oldest_operation() -> None:
     pending, log = Pending("late"), list[str]()
     for name, thread in (("a0", 0), ("a1", 40), ("b0", 64), ("b1", 70)):
         pending.issue(_operation(log, name, wakes=name != "a0"))
-        pending.operations[-1].thread = thread
+        list(pending.operations)[-1].thread = thread
     assert pending.complete_oldest_of_each(lambda thread: thread // 64, waking=True) and log == ["a1", "b0"]
     assert pending.complete_oldest_of_each(lambda thread: thread // 64, waking=False) and log[2:] == ["a0", "b1"]
     assert not pending.complete_oldest_of_each(lambda thread: thread // 64, waking=False)

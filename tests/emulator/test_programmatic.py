@@ -88,7 +88,7 @@ def test_the_machine_is_told_and_what_it_leaves_is_reported(monkeypatch: pytest.
             seen.append((self.launch.stream, self.launch.programmatic, self.launch.previous))
 
     shape: dict[str, Any] = {"grid": (1, 1, 1), "block": (32, 1, 1), "params": [], "memory": GlobalMemory()}
-    assert launch.launch(module, "k", **shape).written == Written("k", (), {})
+    assert launch.launch(module, "k", **shape).written == Written("k", (), module.kernels["k"].body)
     monkeypatch.setattr(launch, "Machine", Noting)
     launch.launch(module, "k", **shape, stream=5, programmatic=True, previous="before")
     assert seen == [(5, True, "before")]

@@ -90,8 +90,12 @@ class Case:
         return str(caught.value)
 
 
-@pytest.fixture
-def case(rng: np.random.Generator) -> Case:
+@pytest.fixture(params=["numpy", "machine code"])
+def case(rng: np.random.Generator, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Case:
+    """Arithmetic on these registers is watched one instruction at a time, or a run at a time."""
+    monkeypatch.setenv("CUTETUT_JIT", "0" if request.param == "numpy" else "1")
+    if request.param != "numpy":
+        request.getfixturevalue("at_once")
     return Case(rng)
 
 
@@ -280,6 +284,17 @@ def test_a_copy_of_a_fragment_that_was_changed(case: Case) -> None:
     change = f"mov.b32 %e0, 0; {FENCE} add.u32 %e0, %e0, 1; mov.b32 %a0, %e0;"
     report = case.wrong(MissingFence, f"{change} {mma(D, REGISTERS)} {mma(E, scale_d=FALSE)} {COMMIT} {WAIT}")
     assert "add.u32 %e0, %e0, 1" in report
+
+
+def test_of_several_in_a_row_the_one_that_is_too_early_is_named(case: Case) -> None:
+    row = "add.u32 %e0, %e0, 1; add.u32 %e1, %e1, 1; add.f32 %d1, %d1, %d1; add.u32 %e2, %e2, 1;"
+    assert "add.f32 %d1, %d1, %d1" in case.wrong(InFlight, f"{FENCE} {mma(D)} {COMMIT} {row} {WAIT}")
+
+
+def test_of_several_in_a_row_the_one_that_needs_a_fence_is_named(case: Case) -> None:
+    row = "mov.b32 %e0, 0; add.u32 %e1, %e0, 1; add.f32 %d1, %d1, %d1; mov.b32 %d2, %d1; add.u32 %e2, %e1, 1;"
+    report = case.wrong(MissingFence, f"{FENCE} {mma(D)} {COMMIT} {WAIT} {row} {mma(D)} {COMMIT} {WAIT}")
+    assert "add.f32 %d1, %d1, %d1" in report
 
 
 # -- where the values are ----------------------------------------------------------------------------

@@ -7,15 +7,18 @@ thread's bulk groups, share a column in the clocks and differ in its time.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from ..machine.access import Access
 from ..machine.machine import Machine
 from ..machine.opcodes import UnitState, state
-from ..machine.threads import WARP
+from ..machine.threads import WARP, Selection, lanes_of
 from . import stamps
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Knowledge
 from .ordering import Ordering
+from .remembered import Known, Remembered
 from .shadow import CHUNK, LatestFirst, Shadow
 from .stamps import Stamp
 
@@ -27,8 +30,9 @@ class AsyncOrdering(UnitState):
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
         self.agents: dict[tuple[str, int], int] = {}
+        self.remembered = Remembered()
 
-    @property
+    @cached_property
     def order(self) -> Ordering:
         return self.machine.unit(Ordering)
 
@@ -55,9 +59,9 @@ class AsyncOrdering(UnitState):
         now[agent] += 1
         return int(now[agent])
 
-    def waited(self, threads: np.ndarray, agent: int, time: int) -> None:
+    def waited(self, threads: Selection, agent: int, time: int) -> None:
         """Threads have waited for an agent's operations up to a time."""
-        warps, lanes = self.order.lanes_of(threads)
+        warps, lanes = lanes_of(threads)
         self.order.clocks.learn(warps, agent, time, lanes)
 
     def learn(self, warps: np.ndarray, agents: np.ndarray, times: np.ndarray) -> None:
@@ -98,13 +102,11 @@ class AsyncOrdering(UnitState):
             if stamp.agent < order.clocks.warps:
                 order.reports.tell(order.reports.copied_over(stamp, thread, place, inst, "a copy to"), inst)
         shadow.wrote[where] = stamps.IN_FLIGHT
-        self._changed(host)
+        self._changed(host, nbytes)
 
-    def _changed(self, host: int) -> None:
+    def _changed(self, host: int, nbytes: int) -> None:
         """A copy changes shared memory of one CTA."""
-        cta = self.machine.shared.where(host)[0]
-        versions = self.order.shadow.versions
-        versions[cta] = versions.get(cta, 0) + 1
+        self.remembered.written(self.machine.shared.where(host)[0], host, host + nbytes)
 
     def _usable_target(self, shadow: Shadow, wrote: np.ndarray, thread: int, address: object) -> None:
         low = int(wrote.min())
@@ -141,12 +143,13 @@ class AsyncOrdering(UnitState):
     def _no_async_reader(self, shadow: Shadow, where: slice | np.ndarray, thread: int, inst: int) -> None:
         order, each = self.order, CHUNK >> shadow.shift
         chunks = slice(where.start // each, -(-where.stop // each)) if isinstance(where, slice) else where // each
-        row = order.clocks.row(thread)
+        row, clusters = order.clocks.row(thread), order.cluster_of_agent
         for agent, reads in shadow.async_reads.items():
-            if row[agent] >= shadow.last_async[agent]:
+            seen = row[agent]
+            if seen >= shadow.last_async[agent] or clusters[agent] != clusters[thread >> 5]:  # others' is out of reach
                 continue
             found = reads[chunks]
-            late = self._late_for(found, thread)
+            late = stamps.time_of(found) > seen  # they are all of this agent
             if late.any():
                 at = int(np.flatnonzero(late)[0])
                 chunk = chunks.start + at if isinstance(chunks, slice) else int(chunks[at])
@@ -163,7 +166,12 @@ class AsyncOrdering(UnitState):
 
     def _late_for(self, found: np.ndarray, thread: int) -> np.ndarray:
         """Which stamps one thread does not know of; of what its own warp did it knows."""
-        clocks, found = self.order.clocks, np.maximum(found, stamps.NOTHING)
+        clocks, warp = self.order.clocks, thread >> 5
+        if _alike(found):
+            stamp = Stamp.of(max(int(found.flat[0]), stamps.NOTHING))
+            if stamp.agent == warp or clocks.seen[GENERIC, warp, stamp.agent] >= stamp.time:
+                return np.zeros(found.shape, np.bool_)
+        found = np.maximum(found, stamps.NOTHING)
         agents = stamps.agent_of(found)
         late = clocks.row(thread)[agents] < stamps.time_of(found)
         late &= agents != thread >> 5
@@ -183,7 +191,10 @@ class AsyncOrdering(UnitState):
             where = shadow.chunk_granules((host + chunks - shadow.start) // CHUNK)
         shadow.wrote[where] = stamps.of_agent(agent, time, inst)
         shadow.last_write = shadow.latest(shadow.last_write, agent, time, len(self.order.clocks.now))
-        self._changed(host)
+        self._changed(host, nbytes)
+        if chunks is None:
+            known = self.known_of(self.machine.shared.where(host)[0])
+            known.copies[host] = host, host + nbytes, (agent, time)
         if self.order.holes is not None:
             self.order.holes[host - shadow.start : host - shadow.start + nbytes] = False
 
@@ -259,20 +270,21 @@ class AsyncOrdering(UnitState):
         shadow.reads_of(agent)[chunks] = stamps.of_agent(agent, time, inst)
         shadow.last_async = shadow.latest(shadow.last_async, agent, time, len(self.order.clocks.now))
 
-    def version_of(self, cta: int) -> int:
-        """Grows whenever anything writes a resident CTA's shared memory, or is about to."""
-        return self.order.shadow.version + self.order.shadow.versions.get(cta, 0)
+    def known_of(self, cta: int) -> Known:
+        """What has been found out about a resident CTA's shared memory and still holds."""
+        return self.remembered.of(cta, self.order.shadow.version)
 
     def readable(self, host: int, nbytes: int, thread: int, together: int) -> bool:
         """Whether `check_reading` would find nothing wrong with any of these bytes; a False says nothing."""
+        copy = self.known_of(int(self.machine.cta_of[thread])).copy_over(host, host + nbytes)
+        if copy is not None:
+            agent, time = copy
+            return int(self.order.clocks.seen[GENERIC, thread >> 5 : thread + together >> 5, agent].min()) >= time
         shadow = self.order.shadow
         found = shadow.wrote[shadow.span(host, nbytes)]
         if int(found.min()) < 0:
             return False
-        warps = slice(thread >> 5, thread + together >> 5)
-        if found[0] == found[-1] and not (found != found[0]).any():  # one copy has brought it all
-            found = found[:1]
-        return self._late_for_proxy(found, warps, ASYNC_SHARED, thread) is None
+        return self._late_for_proxy(found, slice(thread >> 5, thread + together >> 5), ASYNC_SHARED, thread) is None
 
     def check_reading(self, chunks: np.ndarray, thread: int, together: int, inst: int, verb: str) -> None:
         """Whether chunks hold what the async proxy may read now."""
@@ -306,7 +318,13 @@ class AsyncOrdering(UnitState):
 
     def _late_for_proxy(self, found: np.ndarray, warps: slice, view: int, thread: int) -> np.ndarray | None:
         """Which stamps are not in view of the async proxy as these warps know it, or one's thread; None: all are."""
-        clocks, found = self.order.clocks, np.maximum(found, stamps.NOTHING)
+        clocks = self.order.clocks
+        if _alike(found):
+            stamp = Stamp.of(max(int(found.flat[0]), stamps.NOTHING))
+            seen = clocks.seen[[GENERIC, view] if stamp.agent < clocks.warps else [GENERIC], warps, stamp.agent]
+            if int(seen.min()) >= stamp.time:
+                return None
+        found = np.maximum(found, stamps.NOTHING)
         agents, times = stamps.agent_of(found), stamps.time_of(found)
         n = clocks.agents
         in_view = clocks.seen[view, warps, : clocks.warps].min(axis=0)
@@ -331,21 +349,24 @@ class AsyncOrdering(UnitState):
         shadow = self._written_region(hosts)
         if shadow is None:
             return
-        where = np.unique(shadow.where(hosts, nbytes))
-        found = shadow.wrote[where]
-        warp = thread >> 5
-        known_from_before = self._of_past(found)
-        late = self._late_for_proxy(found, slice(warp, warp + 1), ASYNC_GLOBAL, thread)
-        bad = known_from_before if late is None else late | known_from_before
-        if not bad.any():
+        where = shadow.where(hosts, nbytes)
+        if not self._unseen_writes(shadow, where, thread).any():
             return
-        at = int(np.flatnonzero(bad)[0])
-        stamp = Stamp.of(int(found[at]))
+        where = np.unique(where)  # what is told is about the lowest address
+        at = int(np.flatnonzero(self._unseen_writes(shadow, where, thread))[0])
+        stamp = Stamp.of(int(shadow.wrote[where[at]]))
         place = self.order.reports.place(shadow, shadow.start + (int(where[at]) << shadow.shift))
         if stamp.agent < self.order.clocks.warps:
             self.order.reports.tell(self.order.reports.not_fenced(stamp, thread, place, verb, inst, True), inst)
             return
         self.order.reports.tell(self.order.reports.async_not_waited(stamp, thread, place, verb, inst), inst)
+
+    def _unseen_writes(self, shadow: Shadow, where: np.ndarray, thread: int) -> np.ndarray:
+        """Which granules were written by what a copy engine need not see when a thread issues a copy."""
+        found, warp = shadow.wrote[where], thread >> 5
+        late = self._late_for_proxy(found, slice(warp, warp + 1), ASYNC_GLOBAL, thread)
+        past = self._of_past(found)
+        return past if late is None else late | past
 
     def writes_global(
         self, hosts: np.ndarray, nbytes: int, thread: int, inst: int, agent: int, time: int, reduces: bool
@@ -354,15 +375,12 @@ class AsyncOrdering(UnitState):
         shadow = self._written_region(hosts)
         if shadow is None:
             return
-        order = self.order
-        where = np.unique(shadow.where(hosts, nbytes))
-        found = shadow.wrote[where]
-        late = self._late_for(found, thread) | self._of_past(found)
-        if reduces:
-            late &= order.strength[stamps.instruction_of(np.maximum(found, 0))] == 0
-        if late.any():
+        order, where = self.order, shadow.where(hosts, nbytes).ravel()
+        if self._overwritten(shadow, where, thread, reduces).any():
+            lowest = np.unique(where)  # what is told is about the lowest address
+            late, found = self._overwritten(shadow, lowest, thread, reduces), shadow.wrote[lowest]
             at = int(np.flatnonzero(late)[0])
-            place = order.reports.place(shadow, shadow.start + (int(where[at]) << shadow.shift))
+            place = order.reports.place(shadow, shadow.start + (int(lowest[at]) << shadow.shift))
             error = order.reports.copied_over(Stamp.of(int(found[at])), thread, place, inst, "a bulk store to")
             order.reports.tell(error, inst)
         self._no_global_reader(shadow, where, thread, inst, reduces)
@@ -398,6 +416,14 @@ class AsyncOrdering(UnitState):
             keep = (before != stamps.NOTHING) & self._late_for(before, thread)
         copied.mark(where, np.full(len(where), stamps.of_agent(agent, time, inst)), keep)
 
+    def _overwritten(self, shadow: Shadow, where: np.ndarray, thread: int, reduces: bool) -> np.ndarray:
+        """Which granules were written by what a thread does not know of, when it issues a copy to them."""
+        found = shadow.wrote[where]
+        late = self._late_for(found, thread) | self._of_past(found)
+        if reduces:
+            late &= self.order.strength[stamps.instruction_of(np.maximum(found, 0))] == 0
+        return late
+
     def _of_past(self, found: np.ndarray) -> np.ndarray:
         """Which stamps are of CTAs of earlier waves."""
         past = (stamps.time_of(found) < self.order.clocks.base) & (found > 0)
@@ -409,3 +435,9 @@ class AsyncOrdering(UnitState):
             return None
         found = self.machine.memory.find(int(hosts.min()))
         return None if found is None or not found.watched else self.order.region(found)
+
+
+def _alike(found: np.ndarray) -> bool:
+    """Whether all stamps are the same, as where one copy has brought everything."""
+    first = found.flat[0]
+    return bool(first == found.flat[-1] and (found == first).all())

@@ -308,7 +308,11 @@ class Clocks:
         views, n = known.seen.shape
         self.views = max(self.views, views)
         rows = _span(warps)
-        self.seen[:views, rows, :n] = np.maximum(self.seen[:views, rows, :n], known.seen[:, None, :])
+        if isinstance(rows, slice):
+            mine = self.seen[:views, rows, :n]
+            np.maximum(mine, known.seen[:, None, :], out=mine)
+        else:
+            self.seen[:views, rows, :n] = np.maximum(self.seen[:views, rows, :n], known.seen[:, None, :])
         for warp, mask, time in known.lanes:
             for viewer in warps.tolist():
                 self._hear(viewer, int(ALL_LANES), warp, mask, time)
@@ -328,16 +332,20 @@ class Clocks:
         known[mask, viewers] = max(time, known.get((mask, viewers), time))
 
     def learn(
-        self, warps: np.ndarray | int, agent: int, time: int, lanes: np.ndarray | None = None
+        self, warps: np.ndarray | slice | int, agent: int, time: int, lanes: np.ndarray | None = None
     ) -> None:
         """These warps, or only these lanes of each, have waited for what an agent beside the warps did up to a time."""
-        if lanes is not None and not isinstance(warps, int) and (some := (self.alive[warps] & ~lanes) != 0).any():
+        if lanes is not None and isinstance(warps, np.ndarray) and (some := (self.alive[warps] & ~lanes) != 0).any():
             times = np.zeros(agent + 1, np.int64)
             times[agent] = time
             for warp, mask in zip(warps[some].tolist(), lanes[some].tolist(), strict=True):
                 self.learn_apart(warp, mask, times)
             warps = warps[~some]
-        self.seen[GENERIC, warps, agent] = np.maximum(self.seen[GENERIC, warps, agent], time)
+        column = self.seen[GENERIC, :, agent]
+        if isinstance(warps, int):
+            column[warps] = max(column[warps], time)
+        else:
+            column[warps] = np.maximum(column[warps], time)
 
     def meet(self, warps: np.ndarray) -> None:
         """A barrier of these warps, all lanes of them."""

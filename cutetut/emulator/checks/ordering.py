@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import Place
 from ..machine.access import CLUSTER, CTA, GPU, Access, Kind
 from ..machine.machine import Machine
-from ..machine.memory import Allocation, threads_of, warps_of
+from ..machine.memory import Allocation
 from ..machine.opcodes import UnitState, state
-from ..machine.threads import Selection
+from ..machine.threads import Selection, lanes_of, threads_of, warps_of
 from . import stamps
 from .clocks import ALL_LANES, ASYNC_GLOBAL, ASYNC_SHARED, Clocks, Knowledge
 from .guests import Guests
@@ -72,7 +71,7 @@ class Ordering(UnitState):
         if not launch.programmatic or not isinstance(launch.previous, Written):
             return
         self.grid = self.new_agent(0)
-        self.reports.previous = launch.previous.kernel, launch.previous.places
+        self.reports.previous = launch.previous.kernel, launch.previous.place
         if self.waves > 1:
             return
         for region in launch.previous.regions:
@@ -98,18 +97,14 @@ class Ordering(UnitState):
     def written(self) -> Written:
         """What this launch has written, for a launch that may begin before it ends."""
         regions, scheduler = [], self.machine.scheduler
-        places: dict[int, Place] = {}
         for shadow in self.regions.values():
             own = shadow.wrote > 0
             if self.grid is not None:
                 own &= stamps.agent_of(shadow.wrote) != self.grid
-            if not own.any():
-                continue
-            inst = np.where(own, stamps.instruction_of(shadow.wrote), -1)
-            for index in np.unique(inst[own]).tolist():
-                places[index] = scheduler.place(self.machine.kernel.body[index], None)
-            regions.append(Region.of(shadow.start, shadow.granule, inst.astype(np.int32)))
-        return Written(scheduler.kernel_name, tuple(regions), places)
+            if own.any():
+                inst = np.where(own, stamps.instruction_of(shadow.wrote), -1)
+                regions.append(Region.of(shadow.start, shadow.granule, inst.astype(np.int32)))
+        return Written(scheduler.kernel_name, tuple(regions), self.machine.kernel.body)
 
     # -- decoding -----------------------------------------------------------------------------
 
@@ -154,20 +149,8 @@ class Ordering(UnitState):
 
     def release(self, sel: Selection) -> Knowledge:
         """What the selected threads' warps know together, for others to learn."""
-        warps, lanes = self.lanes_of(sel)
+        warps, lanes = lanes_of(sel)
         return self.clocks.release(warps, lanes)
-
-    def lanes_of(self, sel: Selection) -> tuple[np.ndarray, np.ndarray | None]:
-        """The warps of a selection and the mask of the lanes of each; None for whole warps."""
-        if isinstance(sel, slice) and not (sel.start | sel.stop) & 31:
-            return np.arange(sel.start >> 5, sel.stop >> 5), None
-        threads = threads_of(sel)
-        if len(threads) and not (len(threads) | int(threads[0])) & 31 and threads[-1] - threads[0] == len(threads) - 1:
-            return np.arange(threads[0] >> 5, (threads[-1] >> 5) + 1), None  # they are in order, each once
-        warps, at = np.unique(threads >> 5, return_inverse=True)
-        masks = np.zeros(len(warps), np.uint32)
-        np.bitwise_or.at(masks, at, np.uint32(1) << (threads & 31).astype(np.uint32))
-        return warps, masks
 
     # -- ordinary accesses --------------------------------------------------------------------
 
@@ -226,7 +209,7 @@ class Ordering(UnitState):
 
     def exited(self, threads: np.ndarray) -> None:
         """What all lanes that are left have learned is their warp's."""
-        warps, lanes = self.lanes_of(threads)
+        warps, lanes = lanes_of(threads)
         self.clocks.alive[warps] &= ~(ALL_LANES if lanes is None else lanes)
 
     def cta_over(self, cta: int, thread: int) -> None:
@@ -423,7 +406,7 @@ class Ordering(UnitState):
 
     def fence(self, sel: Selection, scope: int) -> None:
         """fence.sc or fence.acq_rel."""
-        warps, lanes = self.lanes_of(sel)
+        warps, lanes = lanes_of(sel)
         for i, warp in enumerate(warps.tolist()):
             self.locations.fence(warp, 0xFFFFFFFF if lanes is None else int(lanes[i]), scope)
 
@@ -445,7 +428,7 @@ class Ordering(UnitState):
 
     def fence_proxy(self, sel: Selection, views: tuple[int, ...]) -> None:
         """A fence between ordinary accesses and those of the async proxy."""
-        warps, lanes = self.lanes_of(sel)
+        warps, lanes = lanes_of(sel)
         self.clocks.fence(warps, views, lanes)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import Place
 from ..machine.memory import HOST, index
+from ..machine.reporter import place_of
+from ..ptx.syntax import Instruction
 
 SAMPLE = 256  # granules of a region that are looked at again
 
@@ -39,8 +42,12 @@ class Region:
 
 @dataclass(frozen=True)
 class Written:
-    """What of global memory a launch has written; `places` describes the instructions."""
+    """What of global memory a launch has written, and its kernel's instructions."""
 
     kernel: str
     regions: tuple[Region, ...]
-    places: dict[int, Place]
+    instructions: Sequence[Instruction]
+
+    def place(self, index: int) -> Place:
+        """Where an instruction of that kernel stands, for an error of the next launch."""
+        return place_of(self.kernel, self.instructions[index])

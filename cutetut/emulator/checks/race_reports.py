@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ..errors import EmulatorError, IllegalInstruction, InFlight, MissingBarrier, MissingFence, Place, Uninitialized
@@ -43,8 +45,8 @@ class Reports:
         self.machine, self.clocks = machine, clocks
         self.kinds: dict[int, str] = {}  # agent beside the warps -> "mbarrier", "wgmma", "bulk", "cp.async", "grid"
         self.owners: dict[int, int] = {}  # and the first thread that it works for
-        # for a dependent launch: what the kernel before was, and where its instructions stand
-        self.previous: tuple[str, dict[int, Place]] = "", {}
+        # for a dependent launch: what the kernel before was, and what says where its instructions stand
+        self.previous: tuple[str, Callable[[int], Place]] | None = None
 
     # -- bytes that cannot be used ------------------------------------------------------------
 
@@ -262,11 +264,12 @@ class Reports:
     ) -> EmulatorError:
         """What an asynchronous operation has written is used, and nobody has waited for it."""
         if kind == "grid":
-            kernel, places = self.previous
+            assert self.previous is not None  # there is such an agent
+            kernel, place_of = self.previous
             error = MissingBarrier(f"{verb} {place}, which {kernel} has written: it may still be running",
                                    threads=threads, hint=PREVIOUS, kind="missing-grid-wait",
                                    locations=(place,))  # fmt: skip
-            error.add(places[stamp.inst], "it was written here")
+            error.add(place_of(stamp.inst), "it was written here")
             return error
         if kind == "cp.async":
             waited = self.clocks.seen[GENERIC, self.owners[stamp.agent] >> 5, stamp.agent] >= stamp.time

@@ -100,8 +100,7 @@ class Shadow:
         self.async_reads: dict[int, np.ndarray] = {}  # of shared memory: agent -> its last read of each 16 bytes
         self.copied = LatestFirst(self.granules)  # of global memory: what copies have read
         self.last_write, self.last_read, self.last_atomic, self.last_async = (np.zeros(0, np.int64) for _ in range(4))
-        self.version = 0  # grows with every write but copies to shared memory,
-        self.versions: dict[int, int] = {}  # which each resident CTA counts for itself
+        self.version = 0  # grows with every write but copies to shared memory
 
     def clear(self) -> None:
         """Nobody has touched anything."""

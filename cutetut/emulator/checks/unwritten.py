@@ -171,6 +171,8 @@ class Unwritten:
     def watch(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
         """The step with a check of its operands in front, or with marks that follow the values."""
         names, doubtful = self.names[inst.index], self.doubtful.get(inst.index, set())
+        if not doubtful and self.loads is None and self.marks.keys().isdisjoint(names.written):
+            return step  # the usual case
         passed_on = _passed_on(inst, names, self.loads) & doubtful
         added_to = names.read & doubtful & set(names.written) if entry.mnemonic == WGMMA else frozenset()
         if added_to:

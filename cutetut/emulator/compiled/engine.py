@@ -267,12 +267,9 @@ _is_installed: bool | None = None
 class Chain:
     """Instructions of one kernel on one machine that run together, one behind the other."""
 
-    def __init__(self, functions: np.ndarray, operands: list[np.ndarray], rows: list[np.ndarray]) -> None:
-        """functions: their addresses; operands: those of each instruction's, which lie in these rows."""
-        self.records = np.zeros((len(functions), 1 + OPERANDS), np.uint64)
-        self.records[:, 0] = functions
-        for record, addresses in zip(self.records, operands, strict=True):
-            record[1 : 1 + len(addresses)] = addresses
+    def __init__(self, functions: np.ndarray, operands: np.ndarray, rows: list[np.ndarray]) -> None:
+        """functions: their addresses; operands: those of each instruction's, a row each, which lie in these rows."""
+        self.records = np.column_stack((functions, operands))
         self.rows = rows
         self.run: Callable[..., None] = compiler().chain
         self.at, self.count = self.records.ctypes.data, len(functions)

@@ -1,7 +1,7 @@
 """Machine code of float32 arithmetic rounded to nearest even, the counterpart of units/alu/float32.py.
 
 Other rounding modes, float64 arithmetic and the approximations that numpy computes with functions of its own (sin,
-cos, lg2, ex2, tanh) stay with numpy.
+cos, lg2, tanh) stay with numpy.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..machine.arithmetic import Modifiers, rounding
+from ..numbers.exponentials import LARGEST, MANTISSA, TERMS, TO_WHOLE
 from .code import Code, Emit, Value, constant
 from .table import emits
 
@@ -156,16 +157,30 @@ def _divide(c: Code, a: Value, b: Value) -> Value:
     return c.select(large, c.op("fmul", a, zero), c.op("fdiv", a, b))
 
 
+def power_of_two(c: Code, x: Value) -> Value:
+    """2**x, step by step as numbers/exponentials.py has it."""
+    limited = c.select(c.fcmp("olt", x, -LARGEST), -LARGEST, x)
+    limited = c.select(c.fcmp("ogt", limited, LARGEST), LARGEST, limited)
+    shifted = c.op("fadd", limited, TO_WHOLE)
+    rest = c.op("fsub", limited, c.op("fsub", shifted, TO_WHOLE))
+    power = c.op("fadd", c.op("fmul", rest, TERMS[0]), TERMS[1])
+    for term in TERMS[2:]:
+        power = c.op("fadd", c.op("fmul", power, rest), term)
+    bits = c.op("add", c.op("shl", c.bits(shifted), MANTISSA), c.bits(power))
+    return c.select(is_nan(c, x), x, c.cast("bitcast", bits, "double"))
+
+
 APPROXIMATE: dict[str, Function] = {
     "div": in_double(_divide),
     "rcp": in_double(reciprocal),
     "sqrt": in_double(root),
     "rsqrt": in_double(lambda c, a: reciprocal(c, root(c, a))),
+    "ex2": in_double(power_of_two),
 }
 
 
-@emits("rsqrt", "f32")
-def _reciprocal_root(name: str, kind: str, m: Modifiers) -> Emit | None:
+@emits("rsqrt ex2", "f32")
+def _approximate(name: str, kind: str, m: Modifiers) -> Emit | None:
     return _wrapped(APPROXIMATE[name], m)
 
 

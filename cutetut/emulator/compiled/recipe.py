@@ -29,8 +29,9 @@ class Part:
 
     first: int
     forms: list[Form] = field(default_factory=list)
-    operands: list[list[int]] = field(default_factory=list)  # positions in the recipe's slots
-    functions: np.ndarray | None = None  # addresses of the forms' code, once it is compiled
+    operands: list[list[int]] = field(default_factory=list)  # positions in the recipe's slots, of each instruction
+    table: np.ndarray | None = None  # the same, filled up with -1,
+    functions: np.ndarray | None = None  # and the addresses of the forms' code, once it is compiled
 
 
 class Recipe:
@@ -86,11 +87,11 @@ class Recipe:
         """The pieces of the run on a machine: chains of compiled instructions, and numpy's steps between them."""
         self._compile()
         rows = [_row(machine, slot) for slot in self.slots]
-        addresses = np.array([address_of(row) for row in rows], np.uint64)
+        addresses = np.array([*map(address_of, rows), 0], np.uint64)  # the last for what fills a record up
         return [
             steps[part.first]
-            if part.functions is None
-            else Chain(part.functions, [addresses[numbers] for numbers in part.operands], rows)
+            if part.functions is None or part.table is None
+            else Chain(part.functions, addresses[part.table], rows)
             for part in self.parts
         ]
 
@@ -103,6 +104,7 @@ class Recipe:
         for part in self.parts:
             if part.forms:
                 part.functions = np.array([known[form] for form in part.forms], np.uint64)
+                part.table = np.array([[*slots, *[-1] * (OPERANDS - len(slots))] for slots in part.operands])
 
 
 def _row(machine: Machine, slot: Slot) -> np.ndarray:

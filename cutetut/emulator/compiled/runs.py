@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..machine.opcodes import Around, Watched
 from ..machine.program import Plan
 from ..machine.threads import Selection, Step
 from ..ptx.syntax import Instruction
@@ -29,9 +30,9 @@ SHORTEST = 2  # instructions; one alone gains little
 Key = tuple[int, bool, bool]  # a run's first instruction; whether masked; whether CTAs form clusters
 
 # estimates in microseconds, of what was measured on one core of a server of 2024
-PER_STEP, PER_THREAD = 2.0, 0.006  # numpy's time for one instruction
+PER_STEP, PER_THREAD = 6.0, 0.006  # numpy's time for one instruction, most of them of floats
 READING = 20.0  # one instruction of a kernel: its form and its operands
-BATCH, COMPILING = 4_000.0, 1_000.0  # the forms of a run that are new: all together, and each
+BATCH, COMPILING = 2_000.0, 700.0  # the forms of a run that are new: all together, and each
 LINKING = 2.0  # one instruction of one launch
 
 
@@ -43,19 +44,29 @@ class History:
     recipes: dict[Key, Recipe] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Plain:
+    """An arithmetic instruction: its own step with its guard, and what a run may do once around all such steps."""
+
+    step: Step
+    watched: Watched | None = None
+
+
 def plan(
     machine: Machine, history: History, instructions: Sequence[Instruction], steps: Sequence[Step],
-    plain: Sequence[bool],
+    plain: Sequence[Plain | None],
 ) -> Plan:  # fmt: skip
-    """The steps of a block, with every run of plain arithmetic as one; plain: nothing is wrapped around the step."""
+    """The steps of a block, with every run of arithmetic as one; plain: None for what cannot be part of a run."""
     result: Plan = []
     first = 0
     while first < len(steps):
         last = first
-        while last < len(steps) and plain[last]:
+        while last < len(steps) and plain[last] is not None:
             last += 1
         if last - first >= SHORTEST and enabled():
-            result.append((Run(machine, history, instructions[first:last], steps[first:last]), last - first))
+            parts = [part for part in plain[first:last] if part is not None]
+            run = Run(machine, history, instructions[first:last], steps[first:last], parts)
+            result.append((run, last - first))
         else:
             last = max(last, first + 1)
             result += [(step, 1) for step in steps[first:last]]
@@ -67,18 +78,39 @@ class Run:
     """Consecutive arithmetic instructions of one block."""
 
     def __init__(
-        self, machine: Machine, history: History, instructions: Sequence[Instruction], steps: Sequence[Step]
-    ) -> None:
+        self, machine: Machine, history: History, instructions: Sequence[Instruction], steps: Sequence[Step],
+        parts: Sequence[Plain],
+    ) -> None:  # fmt: skip
+        """steps: with all that is around them; parts: the same without."""
         self.machine, self.history, self.instructions, self.steps = machine, history, instructions, steps
+        self.own = [part.step for part in parts]
         self.whole, self.masked = Side(self, False), Side(self, True)
-        self.reached = 0  # the step that numpy executes, for an error
+        self.around = _around(parts)
+        self.reached = 0  # the step that executes alone, for an error
 
     def __call__(self, sel: Selection) -> None:
         if isinstance(sel, slice) and not (sel.start | sel.stop) & (LANES - 1):
-            self.whole.execute(sel, sel.start, sel.stop)
+            side, start, stop = self.whole, sel.start, sel.stop
+        else:
+            first, last = (sel.start, sel.stop - 1) if isinstance(sel, slice) else (int(sel[0]), int(sel[-1]))
+            side, start, stop = self.masked, first & -LANES, (last | LANES - 1) + 1
+        if not side.ready(sel) or not all(around.before(sel) for around in self.around):
+            for number, step in enumerate(self.steps):
+                self.reached = number
+                step(sel)
             return
-        first, last = (sel.start, sel.stop - 1) if isinstance(sel, slice) else (int(sel[0]), int(sel[-1]))
-        self.masked.execute(sel, first & -LANES, (last | LANES - 1) + 1)
+        side.execute(sel, start, stop)
+        for around in self.around:
+            around.after(sel)
+
+
+def _around(parts: Sequence[Plain]) -> list[Around]:
+    """What to do around a run of these, for each kind of watched steps among them."""
+    kinds: dict[type[Watched], list[Watched]] = {}
+    for part in parts:
+        if part.watched is not None:
+            kinds.setdefault(type(part.watched), []).append(part.watched)
+    return [several[0].together(several) for several in kinds.values()]
 
 
 class Side:
@@ -87,16 +119,10 @@ class Side:
     def __init__(self, run: Run, masked: bool) -> None:
         self.run, self.masked = run, masked
         self.key = (run.instructions[0].index, masked, run.machine.cluster_size > 1)
-        self.pieces: list[Chain | Step] | None = None
+        self.pieces: list[Chain | Step] = []
 
     def execute(self, sel: Selection, start: int, stop: int) -> None:
         """Run for a selection; start and stop are multiples of LANES around it."""
-        if self.pieces is None and not self._ready(sel):
-            for number, step in enumerate(self.run.steps):
-                self.run.reached = number
-                step(sel)
-            return
-        assert self.pieces is not None
         mask = None
         if self.masked:
             chosen = np.zeros(self.run.machine.T, np.bool_)
@@ -108,12 +134,14 @@ class Side:
             else:
                 piece(sel)
 
-    def _ready(self, sel: Selection) -> bool:
+    def ready(self, sel: Selection) -> bool:
         """Whether there is machine code from now on; otherwise count one more execution by numpy."""
+        if self.pieces:
+            return True
         history, run = self.run.history, self.run
         heat = history.heat.get(self.key, 0.0)
         if affordable() and heat > self._price(heat):
-            self.pieces = history.recipes[self.key].link(run.machine, run.steps)
+            self.pieces = history.recipes[self.key].link(run.machine, run.own)
             return True
         threads = sel.stop - sel.start if isinstance(sel, slice) else len(sel)
         cost = len(run.steps) * (PER_STEP + PER_THREAD * threads)

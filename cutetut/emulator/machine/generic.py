@@ -24,6 +24,8 @@ class GenericMemory:
         """The host address of one generic address as one thread sees it, for something that it starts."""
         if address & SHARED_WINDOW:
             return self.shared.host_of(address - SHARED_WINDOW, thread, nbytes)
+        if self.memory.allows(address, nbytes):
+            return address
         one = np.array([thread])
         if address & LOCAL_WINDOW:
             return int(self.local.reach(np.array([address - LOCAL_WINDOW]), nbytes, one, False)[0])

@@ -49,6 +49,7 @@ FREED = "a tensor that nothing holds any more, or cudaFree, before the last kern
 WRITERS = 2  # instructions that may have been meant to write what nobody has
 WRAP = 1 << 31  # what a signed 32-bit number cannot hold any more
 CHUNKS: np.ndarray = np.asarray(_AddressSpace(np.complex128))  # the same by 16 bytes, which are only moved
+MOVED = {**HOST, 16: CHUNKS}
 SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4, 32: 5}
 
 
@@ -191,6 +192,11 @@ class GlobalMemory:
             self._will_write(found, sel)
         check_alignment(address, nbytes, sel, "global")
         return address
+
+    def allows(self, address: int, nbytes: int) -> bool:
+        """Whether one thread may read so many bytes there; why not is told by `reach`."""
+        found = self.find(address) if not address & nbytes - 1 else None
+        return found is not None and address + nbytes <= found.end
 
     def _locate_slow(self, address: np.ndarray, nbytes: int, sel: Selection, store: bool) -> Allocation:
         """The general case: several allocations in one access, or an error."""

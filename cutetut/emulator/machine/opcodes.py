@@ -9,7 +9,7 @@ The table is data: the book's list of emulated instructions is generated from it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -86,6 +86,32 @@ class UnitState:
     def stuck(self, report: Report) -> list[Wait]:
         """Nobody can go on: who sleeps here, what they wait for, and who could bring it about."""
         return []
+
+
+@dataclass(frozen=True)
+class Around:
+    """What is done once around a whole run of arithmetic instead of around each of its steps."""
+
+    before: Callable[[Selection], bool]  # False: not this time, the steps must execute one by one
+    after: Step
+
+
+class Watched:
+    """A step with something around it that is no result of it, so that a run of such steps may have it around itself.
+
+    Calling it executes the one step with what is around it.
+    """
+
+    def __init__(self, step: Step, for_others: bool) -> None:
+        """step: the instruction's own; for_others: what is around it may be done for more threads than execute it."""
+        self.step, self.for_others = step, for_others
+
+    def __call__(self, sel: Selection) -> None:
+        raise NotImplementedError
+
+    def together(self, several: Sequence[Watched]) -> Around:
+        """What to do around a run of these, in their order."""
+        raise NotImplementedError
 
 
 class Wrapper(Protocol):

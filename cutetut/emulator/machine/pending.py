@@ -12,7 +12,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from ..errors import EmulatorError, LaunchError, own_failures
 from ..ptx.syntax import Instruction
@@ -65,13 +65,16 @@ class Pending:
             raise LaunchError(f"CUTETUT_ASYNC={text!r}: use late, early or random:SEED")
         self.kind = kind
         self.random = random.Random(int(seed or 0))
-        self.operations: list[Operation] = []
+        self.operations: dict[Operation, None] = {}  # in the order of their issue
+        self.signals: dict[Barrier, int] = {}  # how many of them will tell a barrier of their bytes
         self.events = 0  # issues and completions so far: the deadlock detector watches it
 
     def issue(self, operation: Operation) -> None:
         """Start an operation."""
         self.events += 1
-        self.operations.append(operation)
+        self.operations[operation] = None
+        if operation.barrier is not None:
+            self.signals[operation.barrier] = self.signals.get(operation.barrier, 0) + 1
         if self.kind == "early":
             self.complete(operation)
 
@@ -84,13 +87,18 @@ class Pending:
         operation.done = True
         operation.after = None
         self.events += 1
-        self.operations.remove(operation)
+        del self.operations[operation]
+        if operation.barrier is not None:
+            self.signals[operation.barrier] -= 1
+        run, operation.run = operation.run, _nothing  # it may hold the operation, and both much memory
         try:
-            with own_failures(f"it completed {operation.what}"):
-                operation.run()
-        except EmulatorError as error:
-            error.operation = error.operation or operation  # it happens here, not where the scheduler is
-            raise
+            run()
+        except Exception as error:
+            _failed(operation, error)
+
+    def signalling(self, barrier: Barrier) -> list[Operation]:
+        """The operations under way that will tell a barrier of their bytes."""
+        return [op for op in self.operations if op.barrier is barrier] if self.signals.get(barrier) else []
 
     def complete_oldest(self, waking: bool = False) -> bool:
         """Nobody can go on: let the oldest operation complete, or the oldest that may wake somebody.
@@ -121,7 +129,7 @@ class Pending:
     def tick(self) -> None:
         """A turn of the scheduler passes; under the random policy some operation may complete."""
         if self.kind == "random" and self.operations and self.random.random() < 0.05:
-            self.complete(self.random.choice(self.operations))
+            self.complete(self.random.choice(list(self.operations)))
 
     def reading(self, host: int) -> Operation | None:
         """The operation that still reads a host address."""
@@ -130,3 +138,17 @@ class Pending:
     def writing(self, host: int) -> Operation | None:
         """The operation that is about to write a host address."""
         return next((op for op in self.operations if any(r.meet(host, host + 1) for r in op.writes)), None)
+
+
+def _nothing() -> None:
+    """What an operation that is done does."""
+
+
+def _failed(operation: Operation, error: Exception) -> NoReturn:
+    """Raise the error of an operation."""
+    try:
+        with own_failures(f"it completed {operation.what}"):
+            raise error
+    except EmulatorError as found:
+        found.operation = found.operation or operation  # it happens here, not where the scheduler is
+        raise

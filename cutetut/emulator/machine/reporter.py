@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,12 +80,17 @@ class Reporter:
             if not whole_warp:
                 x, y, _ = m.launch.block
                 lane, tid = number % 32, (number % x, number // x % y, number // (x * y))
-        source, text = "", ""
-        if inst is not None and inst.loc is not None:
-            source = ("" if inst.loc.column else "after ") + describe(inst.loc.file, inst.loc.line)
-            text = source_text(inst.loc.file, inst.loc.line)
-        return Place(
-            self.kernel_name, cta, warp, lane, tid,  # type: ignore[arg-type]
-            inst.line if inst else None, inst.text if inst else "", source, text, inst.opcode if inst else "",
-            *((inst.loc.file, inst.loc.line) if inst is not None and inst.loc is not None else ("", None)),
-        )  # fmt: skip
+        return replace(place_of(self.kernel_name, inst), cta=cta, warp=warp, lane=lane, thread=tid)  # type: ignore[arg-type]
+
+
+def place_of(kernel_name: str, inst: Instruction | None) -> Place:
+    """Where an instruction stands, without a thread."""
+    source, text = "", ""
+    if inst is not None and inst.loc is not None:
+        source = ("" if inst.loc.column else "after ") + describe(inst.loc.file, inst.loc.line)
+        text = source_text(inst.loc.file, inst.loc.line)
+    return Place(
+        kernel_name, None, None, None, None,
+        inst.line if inst else None, inst.text if inst else "", source, text, inst.opcode if inst else "",
+        *((inst.loc.file, inst.loc.line) if inst is not None and inst.loc is not None else ("", None)),
+    )  # fmt: skip

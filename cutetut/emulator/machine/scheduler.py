@@ -18,12 +18,11 @@ from ..errors import BudgetExceeded, EmulatorError
 from ..ptx.syntax import Instruction
 from .machine import Machine
 from .opcodes import states
+from .picking import Picker
 from .program import Block, Program
 from .reporter import Reporter
-from .threads import DONE, PARKED, READY, WAITING, WARPGROUP, Selection, narrow, threads_of
+from .threads import DONE, PARKED, READY, WAITING, WARPGROUP, Selection, compact, narrow, threads_of
 
-PATIENCE = 32  # every so many turns of a warp its longest waiting lane is next: spinning lanes cannot starve others
-NOWHERE, NEVER = np.iinfo(np.int32).max, np.iinfo(np.int64).max
 TIME_OUTS = 3  # times that every sleeper may wake in vain, with no event in between, before it is a deadlock
 REPORTS = 256  # turns, between two looks at how far the launch is
 IDLE_TURNS = 2048  # turns that spinning threads may take before an operation under way completes regardless
@@ -38,6 +37,7 @@ class Checks:
     watch: Callable[[Scheduler], Callable[[int], None] | None]  # what sees the number of every block that is executed
     program_after: Callable[[Scheduler, EmulatorError], Program | None]  # what to go on with after an error
     tolerates: Callable[[Scheduler, str, EmulatorError, Instruction], bool]  # whether the user lets one go
+    picker: type[Picker]  # who runs next
 
 
 class Scheduler(Reporter):
@@ -55,12 +55,10 @@ class Scheduler(Reporter):
         self.units, self.schedule = states(machine), machine.schedule
         self.watch = checks.watch(self)
         self.warps = machine.T // 32
-        self.pc = np.zeros(machine.T, np.int32)
-        self.status = np.zeros(machine.T, np.uint8)
-        self.last_run = np.zeros(self.warps, np.int64)
-        self.warp_turns = np.zeros(self.warps, np.int64)  # how often a warp was picked,
-        self.lane_turn = np.zeros(machine.T, np.int64)  # and its count when each thread last ran
+        self.picker = checks.picker(machine.T, machine.schedule, machine.warps_per_cta)
+        self.pc, self.status = self.picker.pc, self.picker.status
         self.turn = 0
+        self.clusters: list[int] = (machine.cta_of // machine.cluster_size).tolist()  # of each thread
 
     def tolerates(self, kind: str, error: EmulatorError, inst: Instruction) -> bool:
         """Whether the user wants the kernel to go on after this error; if so it has been reported (tolerance.py).
@@ -78,9 +76,9 @@ class Scheduler(Reporter):
             mark[:] = False
         self.pc[:] = 0
         self.status[:] = np.where(machine.live, READY, DONE)
-        self.last_run[:] = self.warp_turns[:] = self.lane_turn[:] = 0
+        self.picker.reset()
         self.live = int(machine.live.sum())
-        self.everyone = _compact(np.flatnonzero(machine.live))
+        self.everyone = compact(np.flatnonzero(machine.live))
         self.common: int | None = 0  # the block every live thread stands at, None when they differ
         self.wave_steps = 0
         self.last_idle = self.turn
@@ -197,52 +195,22 @@ class Scheduler(Reporter):
             )
 
     def _pick(self) -> tuple[int, Selection] | None:
-        at = np.where(self.status == READY, self.pc, NOWHERE)  # where each ready thread stands
-        lowest = at.reshape(self.warps, 32).min(axis=1)
-        ready = lowest != NOWHERE
-        if not ready.any():
+        picked = self.picker.pick(self.turn + 1)
+        if picked is None:
             self._wake_somebody()
             return None
         self.turn += 1
-        number, warps = self._draw(at, lowest, ready) if self.schedule.drawn else self._longest_waiting(at, lowest)
-        threads = np.flatnonzero((at.reshape(self.warps, 32) == number) & warps[:, None])
-        self.last_run[warps] = self.turn
-        self.warp_turns[warps] += 1
-        self.lane_turn[threads] = self.warp_turns[self.machine.warp_of[threads]]
-        if len(threads) == self.live:
+        number, sel = picked
+        if (sel.stop - sel.start if isinstance(sel, slice) else len(sel)) == self.live:
             self.common = number
             return number, self.everyone
-        return number, _compact(threads)
-
-    def _longest_waiting(self, at: np.ndarray, lowest: np.ndarray) -> tuple[int, np.ndarray]:
-        """A block, and the warps that execute it: the warp that has waited longest, and those beside it."""
-        warp = int(np.where(lowest != NOWHERE, self.last_run, NEVER).argmin())
-        number = int(lowest[warp])
-        starved = self._starved_block(warp, at) if self.warp_turns[warp] % PATIENCE == 0 else number
-        if starved != number:
-            return starved, np.arange(self.warps) == warp
-        return number, lowest == number
-
-    def _draw(self, at: np.ndarray, lowest: np.ndarray, ready: np.ndarray) -> tuple[int, np.ndarray]:
-        """A block, and the warps that execute it, drawn."""
-        warp = self.schedule.warp(np.flatnonzero(ready))
-        if not self.schedule.lowest():
-            blocks = at[32 * warp : 32 * warp + 32]
-            return self.schedule.block_of(blocks[blocks != NOWHERE]), np.arange(self.warps) == warp
-        number = int(lowest[warp])
-        return number, self.schedule.along(warp, lowest == number, self.machine.warps_per_cta)
+        return picked
 
     def _let_copies_arrive(self) -> None:
         """Some threads go on and on, and others sleep or ask in vain: what is under way must complete at last."""
         self.last_idle = self.turn
         if any(unit.somebody_sleeps() for unit in self.units):
             self._complete_oldest_of_each(waking=False)
-
-    def _starved_block(self, warp: int, at: np.ndarray) -> int:
-        """The block of the ready lane of a warp that has waited longest."""
-        lanes = slice(32 * warp, 32 * warp + 32)
-        waited = np.where(at[lanes] != NOWHERE, self.warp_turns[warp] - self.lane_turn[lanes], -1)
-        return int(at[lanes][waited.argmax()])
 
     def _wake_somebody(self) -> None:
         """Nobody is ready: an operation under way completes, or try_wait gives up, or it is a deadlock."""
@@ -260,13 +228,10 @@ class Scheduler(Reporter):
 
     def _complete_oldest_of_each(self, waking: bool) -> bool:
         try:
-            return self.machine.pending.complete_oldest_of_each(self._cluster_of, waking)
+            return self.machine.pending.complete_oldest_of_each(self.clusters.__getitem__, waking)
         except EmulatorError as error:
             self.locate(error)
             raise
-
-    def _cluster_of(self, thread: int) -> int:
-        return int(self.machine.cta_of[thread]) // self.machine.cluster_size
 
     def give_up(self) -> NoReturn:
         """Nothing can change any more: say who waits for what."""
@@ -303,7 +268,7 @@ class Scheduler(Reporter):
         self.status[threads[~complete]] = PARKED
         if not complete.any():
             return None
-        return _compact(threads[complete])
+        return compact(threads[complete])
 
     def _whole(self, sel: Selection, size: int) -> bool:
         """Whether a selection is whole warps, or warpgroups: then nobody is missing."""
@@ -334,7 +299,7 @@ class Scheduler(Reporter):
         self._spread(sel)
         self.status[sel] = DONE
         self.live -= sel.stop - sel.start if isinstance(sel, slice) else len(sel)
-        self.everyone = _compact(np.flatnonzero(self.status != DONE))
+        self.everyone = compact(np.flatnonzero(self.status != DONE))
         parked = np.flatnonzero(self.status == PARKED)
         if len(parked):  # nobody waits for a lane that has exited: let them look again
             gone = np.unique(self.machine.warp_of[sel])
@@ -367,10 +332,3 @@ class Scheduler(Reporter):
 
     def wake(self, threads: np.ndarray) -> None:
         self.status[threads] = READY
-
-
-def _compact(threads: np.ndarray) -> Selection:
-    """A slice where the threads are consecutive: slicing a row is far cheaper than indexing it."""
-    if len(threads) and threads[-1] - threads[0] + 1 == len(threads):
-        return slice(int(threads[0]), int(threads[-1]) + 1)
-    return threads

@@ -100,6 +100,9 @@ class SharedMemory:
 
     def host_of(self, address: int, thread: int, nbytes: int = 8) -> int:
         """The host address of one shared address as one thread sees it, for something that it starts."""
+        offset, rank = address & (1 << RANK_SHIFT) - 1, address >> RANK_SHIFT
+        if rank == self.rank_of[thread] and SHARED_BASE <= offset <= SHARED_BASE + self.nbytes - nbytes:
+            return int(self.base[thread]) + offset
         one = np.array([thread])
         return int(self._host(np.array([address]), nbytes, one, False, None)[0])
 

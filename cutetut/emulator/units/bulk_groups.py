@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..checks.async_ordering import AsyncOrdering
 from ..machine.memory import threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
@@ -64,7 +62,7 @@ class BulkGroups(UnitState):
         return reading, writing, time
 
     def _waited(self, thread: int, operation: Operation, read_only: bool) -> None:
-        order, one = self.machine.unit(AsyncOrdering), np.array([thread])
+        order, one = self.machine.unit(AsyncOrdering), slice(thread, thread + 1)
         reading, writing = self.agents(operation.thread)
         order.waited(one, reading, operation.time)
         if not read_only:

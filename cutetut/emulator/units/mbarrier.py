@@ -19,9 +19,10 @@ from ..checks.ordering import Ordering
 from ..errors import IllegalInstruction, MissingBarrier, MissingFence
 from ..findings import Location
 from ..machine.access import Access
-from ..machine.memory import SHARED_WINDOW, threads_of
+from ..machine.memory import SHARED_WINDOW, threads_of, warps_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
 from ..machine.operands import addresses
+from ..machine.threads import lanes_of
 from ..ptx.loops import repeated_waits
 from ..ptx.syntax import Sink
 from . import mbarrier_reports as reports
@@ -167,7 +168,7 @@ class Mbarriers(UnitState):
         """What an arrival makes known; a relaxed one only what fences have made ready before."""
         order = self.machine.unit(Ordering)
         if "relaxed" in inst.parts:
-            return order.fenced(np.unique(threads >> 5))
+            return order.fenced(warps_of(threads))
         return order.release(threads)
 
     def expect(self, barrier: Mbarrier, nbytes: int, inst: Instruction, threads: np.ndarray) -> None:
@@ -187,8 +188,7 @@ class Mbarriers(UnitState):
         self.machine.pending.events += 1
         if barrier.pending or barrier.bytes:
             return
-        late = [op for op in self.machine.pending.operations if op.barrier is barrier]
-        if late:
+        if late := self.machine.pending.signalling(barrier):
             raise reports.too_few_bytes(self, barrier, late)
         barrier.phase += 1
         at_any_time, barrier.before_that = told_of_bytes or barrier.open_ended, barrier.completed_by
@@ -232,7 +232,7 @@ class Mbarriers(UnitState):
         After a relaxed wait only a fence makes it so.
         """
         order = self.machine.unit(Ordering)
-        warps, lanes = order.lanes_of(threads)
+        warps, lanes = lanes_of(threads)
         if not relaxed:
             order.clocks.acquire(warps, barrier.knowledge, lanes)
             order.clocks.learn(warps, barrier.clock, barrier.began + barrier.phase, lanes)
@@ -303,15 +303,18 @@ class _Barriers:
         return self.machine.shared.reach(self.address(sel) - self.window, 8, sel, store, self.inst.index)
 
     def each(self, sel: Selection) -> list[tuple[Mbarrier, np.ndarray]]:
-        """(barrier, positions in the selection) of every distinct barrier."""
-        hosts, threads = self.hosts(sel), threads_of(sel)
-        if (hosts == hosts[0]).all():  # the usual case
-            return [(self.machine.unit(Mbarriers).at(int(hosts[0]), threads), np.arange(len(threads)))]
-        found = []
-        for host in np.unique(hosts).tolist():
-            at = np.flatnonzero(hosts == host)
-            found.append((self.machine.unit(Mbarriers).at(host, threads[at]), at))
-        return found
+        """Every distinct barrier, by its address, and the selected threads that name it."""
+        hosts, threads, barriers = self.hosts(sel), threads_of(sel), self.machine.unit(Mbarriers)
+        starts = np.flatnonzero(hosts[1:] != hosts[:-1]) + 1
+        if not len(starts):  # the usual case
+            return [(barriers.at(int(hosts[0]), threads), threads)]
+        named = [int(hosts[0]), *hosts[starts].tolist()]
+        if all(one < next_ for one, next_ in itertools.pairwise(named)):  # one of each CTA
+            parts = np.split(threads, starts)
+        else:
+            named = sorted(set(named))
+            parts = [threads[hosts == host] for host in named]
+        return [(barriers.at(host, mine), mine) for host, mine in zip(named, parts, strict=True)]
 
 
 def _check(inst: Instruction, words: int, extra: set[str] | None = None) -> None:
@@ -362,10 +365,8 @@ def decode_arrive(inst: Instruction, machine: Machine) -> Step:
     state = None if isinstance(inst.operands[0], Sink) else machine.target(inst.operands[0], np.uint64)
 
     def step(sel: Selection) -> None:
-        threads = threads_of(sel)
-        for barrier, at in where.each(sel):
-            mine = threads[at]
-            each = np.ones(len(at), np.int64)
+        for barrier, mine in where.each(sel):
+            each = np.ones(len(mine), np.int64)
             if expects and number is not None:
                 machine.unit(Mbarriers).expect(barrier, int(number[mine].sum()), inst, mine)
             elif number is not None:
@@ -394,11 +395,10 @@ def decode_tx(inst: Instruction, machine: Machine) -> Step:
     where, number = _Barriers(inst, machine, inst.operands[0]), machine.source(inst.operands[1], np.uint32)
 
     def step(sel: Selection) -> None:
-        threads = threads_of(sel)
-        for barrier, at in where.each(sel):
-            nbytes = int(number[threads[at]].sum())
+        for barrier, mine in where.each(sel):
+            nbytes = int(number[mine].sum())
             if expects:
-                machine.unit(Mbarriers).expect(barrier, nbytes, inst, threads[at])
+                machine.unit(Mbarriers).expect(barrier, nbytes, inst, mine)
             else:
                 machine.unit(Mbarriers).complete_bytes(barrier, nbytes)
 
@@ -420,10 +420,8 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
     following, repeated = machine.block_after(inst), inst.index in repeated_waits(machine.kernel)
 
     def step(sel: Selection) -> int | None:
-        threads = threads_of(sel)
         asleep = []
-        for barrier, at in where.each(sel):
-            mine = threads[at]
+        for barrier, mine in where.each(sel):
             phase = (wanted[mine] & 0xFFFFFFFF).astype(np.int64)
             if parity:
                 phase = barrier.phase - ((barrier.phase ^ phase) & 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,14 +66,13 @@ class Barriers(UnitState):
         threads = threads_of(sel)
         if wait:
             self.machine.scheduler.wait(sel, machine.block_after(inst))
-        ctas = machine.cta_of[threads]
-        for cta, number, expected in sorted(set(zip(ctas.tolist(), ids.tolist(), count.tolist(), strict=True))):
-            mine = threads[(ctas == cta) & (ids == number) & (count == expected)]
-            parts = np.split(mine, np.flatnonzero(np.diff(machine.warp_of[mine])) + 1)
+        for cta, number, expected, mine in _by_barrier(threads, machine.cta_of[threads], ids, count):
+            warps = warps_of(mine)
             if expected == ALL_THREADS:
                 self._arrive_cta(cta, number, expected, mine, inst, wait, on_release)
                 continue
-            for part in parts:  # each warp on its own: one may complete a phase and the next begin another
+            # each warp on its own: one may complete a phase and the next begin another
+            for part in np.split(mine, mine.searchsorted(warps[1:] << 5)) if len(warps) > 1 else [mine]:
                 self.used.setdefault((int(part[0]) >> 5, number), {})[expected] = inst
                 self._arrive_cta(cta, number, expected, part, inst, wait, on_release)
 
@@ -131,9 +131,9 @@ class Barriers(UnitState):
         if barrier.expected == ALL_THREADS:
             self.last_of_cta[cta, number] = barrier
         if barrier.waiting:
-            threads = np.concatenate([t for _, t in barrier.waiting])
+            threads = np.sort(np.concatenate([t for _, t in barrier.waiting]))
             order = self.machine.unit(Ordering)
-            order.clocks.acquire(np.unique(threads >> 5), barrier.known)
+            order.clocks.acquire(warps_of(threads), barrier.known)
             self.machine.pending.events += 1
             self.machine.scheduler.wake(threads)
             if barrier.on_release is not None:
@@ -163,6 +163,19 @@ class Barriers(UnitState):
 
     def exited(self, threads: np.ndarray) -> None:
         self.recheck()
+
+
+def _by_barrier(
+    threads: np.ndarray, ctas: np.ndarray, ids: np.ndarray, count: np.ndarray
+) -> Iterator[tuple[int, int, int, np.ndarray]]:
+    """CTA, number, count and threads of every barrier that threads arrive at, in that order."""
+    number, expected = int(ids[0]), int(count[0])
+    if (ids == number).all() and (count == expected).all():  # the usual case
+        for mine in np.split(threads, np.flatnonzero(ctas[1:] != ctas[:-1]) + 1) if ctas[0] != ctas[-1] else [threads]:
+            yield int(ctas[threads.searchsorted(mine[0])]), number, expected, mine
+        return
+    for cta, number, expected in sorted(set(zip(ctas.tolist(), ids.tolist(), count.tolist(), strict=True))):
+        yield cta, number, expected, threads[(ctas == cta) & (ids == number) & (count == expected)]
 
 
 def _operands(inst: Instruction, machine: Machine, first: int) -> tuple[np.ndarray, np.ndarray]:

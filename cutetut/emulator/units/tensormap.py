@@ -91,6 +91,24 @@ class TensorMap:
         return dense if self.interleave else SWIZZLE_BYTES[self.swizzle] or dense
 
     @cached_property
+    def problems(self) -> list[str]:
+        """What breaks the rules of cuTensorMapEncodeTiled, in maps that were packed without it."""
+        inner = self.box[0] * self.nbytes
+        span, aligned = SWIZZLE_BYTES[self.swizzle], 16 * max(1, self.interleave)
+        problems = []
+        if self.address % aligned:
+            problems.append(f"the global address {self.address:#x} is not a multiple of {aligned}")
+        if any(stride % aligned for stride in self.strides[1:]):
+            problems.append(f"the strides {self.strides[1:]} are not all multiples of {aligned}")
+        if inner % 16:
+            problems.append(f"the box is {inner} bytes wide along the contiguous dimension, not a multiple of 16")
+        if span and inner > span and not self.interleave:
+            problems.append(f"the box is {inner} bytes wide, more than the swizzle's {span}")
+        if self.interleave and self.rank < 3:
+            problems.append(f"an interleaved tensor of rank {self.rank}; it has at least 3 dimensions")
+        return problems
+
+    @cached_property
     def shared_bytes(self) -> int:
         """Bytes of shared memory a box lies in."""
         return int(np.prod(self.counts[1:])) * self.row_pitch

@@ -20,7 +20,7 @@ from ..checks.swizzles import Swizzles
 from ..checks.tensormaps import TensorMaps
 from ..errors import IllegalInstruction, Misaligned, OutOfBounds
 from ..machine.access import GPU, Access, Kind
-from ..machine.memory import HOST, index, read_bytes, threads_of
+from ..machine.memory import MOVED, index, read_bytes, threads_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import address_of, addresses, elements_of
 from ..machine.pending import Operation
@@ -29,7 +29,7 @@ from ..numbers.reductions import DTYPES, OPERATIONS, update
 from ..ptx.syntax import Group, Operand
 from .bulk_groups import BulkGroups
 from .mbarrier import Mbarriers
-from .tensormap import SWIZZLE_BYTES, TensorMap, decode
+from .tensormap import TensorMap, decode
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
@@ -52,10 +52,11 @@ def swizzled(address: np.ndarray, mode: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Box:
-    """Where the pieces of one box lie; a piece is an element, or eight bytes where all of them move alike.
+    """Where the pieces of one box lie; a piece is an element, or 8 or 16 bytes where all of them move alike.
 
     `globally` holds host addresses and `shared` offsets from the box's shared address, both of shape (rows, pieces
-    of a row); `chunks` the offsets of its 16-byte chunks, sorted; `inside` says which pieces the tensor has, None: all.
+    of a row); `chunks` the offsets of its 16-byte chunks, sorted; `inside` says which pieces the tensor has, None: all,
+    and then they lie from `low` to before `high`.
     """
 
     unit: int
@@ -63,6 +64,8 @@ class Box:
     shared: np.ndarray
     chunks: np.ndarray
     inside: np.ndarray | None
+    low: int = 0
+    high: int = 0
 
     def existing(self, positions: np.ndarray) -> np.ndarray:
         """Those of `globally` or `shared` that lie inside the tensor."""
@@ -75,6 +78,14 @@ def locate_box(tensor: TensorMap, coordinates: list[int], window: int, by_elemen
     A row is what the box has along dimension 0.  Loads clip it at elements, stores at 16 bytes: of these a store
     writes all if the tensor has the first (seen on an H200).
     """
+    if all(
+        0 <= at and at + (count - 1) * step < size
+        for at, count, step, size in zip(coordinates, tensor.counts, tensor.steps, tensor.sizes, strict=True)
+    ):
+        piece, offsets, shared, chunks = _whole_box(tensor, window % 1024, by_element)
+        start = tensor.address + sum(at * stride for at, stride in zip(coordinates, tensor.strides, strict=True))
+        last = int(offsets[-1, -1]) + piece  # strides and steps are positive
+        return Box(piece, offsets + start, shared, chunks, None, start, start + last)
     first, unit, step = coordinates[0], tensor.unit, tensor.steps[0]
     row_bytes, last = tensor.counts[0] * unit, first + (tensor.counts[0] - 1) * step
     whole_rows = 0 <= first and last < tensor.sizes[0]
@@ -83,11 +94,23 @@ def locate_box(tensor: TensorMap, coordinates: list[int], window: int, by_elemen
     starts, existing_rows = _rows(tensor, coordinates)
     globally = (tensor.address + starts)[:, None] + (first + within // unit * step) * unit + within % unit
     shared, chunks = _in_shared(len(starts), row_bytes, piece, tensor.row_pitch, tensor.swizzle, window % 1024)
-    if whole_rows and existing_rows.all():
-        return Box(piece, globally, shared, chunks, None)
     at = first + (within & -CHUNK if store else within) // unit * step
     inside = existing_rows[:, None] & ((at >= 0) & (at < tensor.sizes[0]))
     return Box(piece, globally, shared, chunks, inside)
+
+
+@lru_cache(maxsize=64)
+def _whole_box(
+    tensor: TensorMap, window: int, by_element: bool
+) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+    """The pieces of a box that the tensor has wholly: their bytes, offsets from the first, and the places in shared."""
+    unit, row_bytes = tensor.unit, tensor.counts[0] * tensor.unit
+    piece = tensor.nbytes if by_element else CHUNK  # whose multiples all offsets are: see TensorMap.problems
+    within = np.arange(0, row_bytes, piece, dtype=np.int64)
+    starts, _ = _rows(tensor, [0] * tensor.rank)
+    offsets = starts[:, None] + within // unit * tensor.steps[0] * unit + within % unit
+    shared, chunks = _in_shared(len(starts), row_bytes, piece, tensor.row_pitch, tensor.swizzle, window)
+    return piece, offsets, shared, chunks
 
 
 def _rows(tensor: TensorMap, coordinates: list[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -140,7 +163,7 @@ class TensorOperand:
     def at(self, thread: int) -> tuple[TensorMap, list[int]]:
         """The decoded map and the coordinates of one thread; raises Misaligned or IllegalInstruction."""
         one = np.array([thread])
-        address = int(self.address(one)[0])
+        address = int(self.address(slice(thread, thread + 1))[0])
         if address % 64:
             raise Misaligned(f"the tensor map lies at {address:#x}; it must be 64-byte aligned", threads=one)
         host = self.machine.generic.host_of(address, thread, 64)
@@ -150,7 +173,8 @@ class TensorOperand:
             raise IllegalInstruction(
                 f"a {self.rank}-dimensional copy with a tensor map of rank {tensor.rank}", threads=one
             )
-        check_map(tensor, one)
+        if tensor.problems:
+            raise IllegalInstruction("illegal tensor map: " + "; ".join(tensor.problems), threads=one)
         coordinates = [int(c[thread]) for c in self.coordinates]
         if not tensor.interleave and coordinates[0] * tensor.nbytes % CHUNK:  # seen on an H200, wherever the box lies
             raise IllegalInstruction(
@@ -166,25 +190,6 @@ def _decode_cached(image: bytes) -> TensorMap:
         return decode(image)
     except ValueError as error:
         raise IllegalInstruction(str(error), hint="the pointer must be that of a TMA descriptor") from None
-
-
-def check_map(tensor: TensorMap, threads: np.ndarray) -> None:
-    """The rules of cuTensorMapEncodeTiled, for maps that were packed without it."""
-    inner = tensor.box[0] * tensor.nbytes
-    span, aligned = SWIZZLE_BYTES[tensor.swizzle], 16 * max(1, tensor.interleave)
-    problems = []
-    if tensor.address % aligned:
-        problems.append(f"the global address {tensor.address:#x} is not a multiple of {aligned}")
-    if any(stride % aligned for stride in tensor.strides[1:]):
-        problems.append(f"the strides {tensor.strides[1:]} are not all multiples of {aligned}")
-    if inner % 16:
-        problems.append(f"the box is {inner} bytes wide along the contiguous dimension, not a multiple of 16")
-    if span and inner > span and not tensor.interleave:
-        problems.append(f"the box is {inner} bytes wide, more than the swizzle's {span}")
-    if tensor.interleave and tensor.rank < 3:
-        problems.append(f"an interleaved tensor of rank {tensor.rank}; it has at least 3 dimensions")
-    if problems:
-        raise IllegalInstruction("illegal tensor map: " + "; ".join(problems), threads=threads)
 
 
 _WORDS = {"tile", "mbarrier::complete_tx::bytes", "bulk_group", "L2::cache_hint", "multicast::cluster", "global",
@@ -254,8 +259,8 @@ def _issue_load(
     if shared % 128:
         raise Misaligned(_TO.format("goes to", shared), threads=one, hint=_ALIGN)
     box = locate_box(tensor, coordinates, shared, tensor.nan_fill or tensor.element.startswith("tf32"), False)
-    check_global(machine, box.existing(box.globally), box.unit, thread, False)
     sources = box.existing(box.globally)
+    _check_box(machine, box, sources, thread, False)
     machine.unit(AsyncOrdering).reads_global(sources, box.unit, thread, inst.index, "the TMA load reads")
     chunks = box.chunks if tensor.row_pitch > tensor.counts[0] * tensor.unit else None  # the box has gaps
     for rank in cluster_ranks(machine, thread, mask):
@@ -279,7 +284,7 @@ def _load_runner(
     chunks: np.ndarray | None,
 ) -> Callable[[], None]:  # fmt: skip
     def run() -> None:
-        memory = HOST[box.unit]
+        memory = MOVED[box.unit]
         values = _converted(memory[index(box.existing(box.globally), box.unit)], tensor.element)
         if box.inside is not None:
             filled = np.full(box.shared.shape, _NAN[box.unit] if tensor.nan_fill else 0, memory.dtype)
@@ -316,6 +321,18 @@ def check_global(machine: Machine, addresses: np.ndarray, nbytes: int, thread: i
     found = machine.memory.recent
     if found is None or not (found.start <= low and high <= found.end):
         machine.memory.reach(addresses, nbytes, np.full(len(addresses), thread), store)
+
+
+def _check_box(machine: Machine, box: Box, addresses: np.ndarray, thread: int, store: bool) -> None:
+    """The same for a box, of which mostly the two ends say it."""
+    if box.inside is None:
+        found = machine.memory.find(box.low)
+        if found is not None and box.high <= found.end:
+            machine.memory.reach(np.array([box.low, box.high - 8]), 8, np.array([thread, thread]), store)
+            return
+    if box.unit == CHUNK:
+        addresses = np.add.outer(addresses, (0, 8)).ravel()
+    check_global(machine, addresses, min(box.unit, 8), thread, store)
 
 
 def cluster_ranks(machine: Machine, thread: int, mask: int | None) -> list[int | None]:
@@ -370,7 +387,7 @@ def _issue_store(
     order.reading(chunks, thread, 32, inst.index, "the TMA store reads", reading, time)
     target = box.existing(box.globally)
     try:
-        check_global(machine, target, box.unit, thread, True)
+        _check_box(machine, box, target, thread, True)
     except OutOfBounds as error:
         if (row := tensor.sizes[0] * tensor.unit) % CHUNK:
             error.hint = f"rows of {row} bytes, no multiple of {CHUNK}: of {CHUNK} bytes a TMA store writes all or none"
@@ -378,7 +395,7 @@ def _issue_store(
     order.writes_global(target, box.unit, thread, inst.index, writing, time, reduction is not None)
     source = index(box.existing(box.shared) + host, box.unit)
     captured: list[np.ndarray] = []
-    unit = HOST[box.unit]
+    unit = MOVED[box.unit]
 
     def read() -> None:
         if not captured:

@@ -24,12 +24,13 @@ from ..machine.ranges import Ranges
 from ..numbers.matrix_formats import NBYTES, to_float64
 from ..numbers.rounding import UINT
 from ..ptx.syntax import Immediate, Operand, Vector
+from .wgmma_fragments import Fragment
 from .wgmma_operands import WARPGROUP, Place, a_from_registers
 from .wgmma_operands import Descriptor as Descriptor
 from .wgmma_operands import a_register_map as a_register_map
 from .wgmma_operands import accumulator_map as accumulator_map
 from .wgmma_operands import operand_offsets as operand_offsets
-from .wgmma_registers import Fragment, Wgmma, registers_of, shape_of
+from .wgmma_registers import Wgmma, registers_of, shape_of
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
@@ -243,9 +244,8 @@ class Product:
 
     def _read(self, sources: Sources, base: int, group: int, which: int) -> np.ndarray:
         """The elements of A (which = 0) or B (-1) in shared memory as float64."""
-        group_cta = int(self.machine.cta_of[group])
-        kind, version = (self.shape.a, self.shape.b)[which], self.machine.unit(AsyncOrdering).version_of(group_cta)
-        return self.state.operands.read(sources.places[which], base, kind, self.factors[which], version)
+        kind, cta = (self.shape.a, self.shape.b)[which], int(self.machine.cta_of[group])
+        return self.state.operands.read(sources.places[which], base, kind, self.factors[which], cta)
 
     def _left(self, sources: Sources, base: int, group: int) -> np.ndarray:
         """The elements of A, 64 x K, wherever they are."""

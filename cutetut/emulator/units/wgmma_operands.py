@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checks.async_ordering import AsyncOrdering
+from ..checks.remembered import Known
 from ..checks.swizzles import Swizzles
 from ..machine.memory import CHUNKS, SHARED_BASE, chunk_index
 from ..machine.ranges import joined
@@ -31,7 +32,7 @@ CHUNK = 16  # bytes: what a core matrix has in a row, and the swizzle moves
 BOUNDARY = 1024  # bytes: no swizzle pattern is longer, and every CTA's shared memory begins at a multiple
 SWIZZLE_CHUNKS = {0: 1, 1: 8, 2: 4, 3: 2}  # descriptor code -> 16-byte chunks per row of the pattern
 TMA_CODE = {0: 0, 1: 3, 2: 2, 3: 1}  # the tensor map counts the other way
-_REMEMBERED = 32  # operands whose values are kept for the next warpgroup that multiplies with them
+_AT_MOST = 64 << 20  # bytes of operands' values that are kept for the next warpgroup that multiplies with them
 
 
 @dataclass(frozen=True)
@@ -187,9 +188,11 @@ class Place:
         return (np.unique(rows >> 4) << 4) + self.boundary
 
     @cached_property
-    def hull(self) -> tuple[int, int]:
-        """The boundaries around it: the parts of a tile along K mostly have the same."""
-        return self.low & -BOUNDARY, -(-self.high // BOUNDARY) * BOUNDARY
+    def hulls(self) -> tuple[tuple[int, int], ...]:
+        """The boundaries around each of its parts: the parts of a tile along K mostly have the same."""
+        pages = np.unique(self.chunks // BOUNDARY)
+        starts, ends = joined(pages * BOUNDARY, BOUNDARY)
+        return tuple(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
 _BYTES = np.arange(256, dtype=np.uint8)
@@ -203,12 +206,12 @@ def decoded(raw: np.ndarray, kind: str) -> np.ndarray:
 
 
 class Operands:
-    """What is known of operands in shared memory until anything is written there: that they may be read, and values."""
+    """What is remembered of operands in shared memory until they are overwritten: that they may be read, and values."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.checked: dict[tuple[int, int, int, int], int] = {}  # the version of the CTA's shared memory then
-        self.values: dict[tuple[Geometry, int, str, int], tuple[int, np.ndarray]] = {}  # also with the version
+        self.shared, self.order, self.swizzles = machine.shared, machine.unit(AsyncOrdering), machine.unit(Swizzles)
+        self.kept = 0  # bytes of values
 
     def check(self, places: Iterable[Place], base: int, group: int, inst: Instruction) -> None:
         """All that a warpgroup's WGMMA reads is there and visible to the async proxy; `base` as for `read`.
@@ -216,19 +219,11 @@ class Operands:
         Raises what `AsyncOrdering.check_reading` does, and AsyncMismatch for another swizzle than TMA's.  Checking all
         between two boundaries at once is quicker than its chunks, and does for the other parts of the tile along K.
         """
-        shared, order = self.machine.shared, self.machine.unit(AsyncOrdering)
-        swizzles = self.machine.unit(Swizzles)
-        version = order.version_of(int(self.machine.cta_of[group]))
+        shared, order = self.shared, self.order
+        known = order.known_of(int(self.machine.cta_of[group]))
         for place in places:
-            low, high = place.hull
-            key = group, base + low, high, place.swizzle
-            if self.checked.get(key) == version:
+            if self._known_readable(known, place, base, group):
                 continue
-            end = min(high, SHARED_BASE + shared.nbytes & -CHUNK)
-            if low >= SHARED_BASE and order.readable(base + low, end - low, group, WARPGROUP):
-                if swizzles.reads_as_loaded(base + low - shared.origin >> 4, end - low >> 4, place.swizzle):
-                    self.checked[key] = version
-                    continue
             verb = f"operand {place.name} of the WGMMA reads"
             at = place.chunks + base - shared.origin >> 4
             if place.name == "A":  # each warp reads the rows that it multiplies
@@ -237,25 +232,40 @@ class Operands:
                     order.check_reading(mine, group + WARP * warp, WARP, inst.index, verb)
             else:
                 order.check_reading(at, group, WARPGROUP, inst.index, verb)
-            swizzles.check(at, place.swizzle, inst, group, place.name)
+            self.swizzles.check(at, place.swizzle, inst, group, place.name)
 
-    def read(self, place: Place, base: int, kind: str, factor: int, version: int) -> np.ndarray:
-        """The elements, rows x k, times 1 or -1; `base` is the host address of shared address 0."""
-        host = base + place.boundary
-        key = (place.geometry, host, kind, factor)
-        before, found = self.values.get(key, (-1, _NOTHING))
-        if before == version:
-            return found
-        if len(self.values) >= _REMEMBERED:
-            self.values.clear()
+    def _known_readable(self, known: Known, place: Place, base: int, group: int) -> bool:
+        """Whether everything between the boundaries around an operand may be read; a False says nothing."""
+        shared = self.shared
+        for low, high in place.hulls:
+            key = group, base + low, high, place.swizzle
+            if key in known.facts:
+                continue
+            end = min(high, SHARED_BASE + shared.nbytes & -CHUNK)
+            if low < SHARED_BASE or not self.order.readable(base + low, end - low, group, WARPGROUP):
+                return False
+            if not self.swizzles.reads_as_loaded(base + low - shared.origin >> 4, end - low >> 4, place.swizzle):
+                return False
+            known.facts[key] = base + low, base + end, None
+        return True
+
+    def read(self, place: Place, base: int, kind: str, factor: int, cta: int) -> np.ndarray:
+        """The elements, rows x k, times 1 or -1; `base` is the host address of shared address 0 of a CTA."""
+        host, known = base + place.boundary, self.order.known_of(cta)
+        key = place.geometry, host, kind, factor
+        before = known.facts.get(key)
+        if before is not None:
+            values: np.ndarray = before[2]
+            return values
+        if self.kept > _AT_MOST:
+            self.order.remembered.ctas.clear()
+            known, self.kept = self.order.known_of(cta), 0
         raw: np.ndarray = CHUNKS.take(place.geometry.gather + chunk_index(host), mode="clip")
         matrix = decoded(raw.view(UINT[place.geometry.nbytes]), kind)
         if factor != 1:
             matrix *= factor
         # rows first in memory either way: which of several NaNs a sum passes on depends on it
         found = np.ascontiguousarray(matrix.T) if place.geometry.mn_major else matrix
-        self.values[key] = version, found
+        known.facts[key] = base + place.low, base + place.high, found
+        self.kept += found.nbytes
         return found
-
-
-_NOTHING = np.zeros((0, 0))

@@ -6,8 +6,8 @@ again and again, its values stay a matrix; they go to the registers when somethi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,11 +15,12 @@ import numpy as np
 from ..checks.async_ordering import AsyncOrdering
 from ..errors import IllegalInstruction, InFlight, MissingFence
 from ..machine.memory import threads_of
-from ..machine.opcodes import Selection, Step, UnitState, Wrapper, state, wrapper
+from ..machine.opcodes import Around, Selection, Step, UnitState, Watched, Wrapper, state, wrapper
 from ..machine.pending import Operation
 from ..numbers.matrix_formats import add_rounded
 from ..ptx.constants import constants
 from ..ptx.syntax import Immediate, Operand, Register, Vector
+from .wgmma_fragments import Fragment, Note, among, compact, joined_notes
 from .wgmma_operands import WARPGROUP, Operands, from_registers, to_registers
 
 if TYPE_CHECKING:
@@ -30,16 +31,6 @@ NEVER = -1  # no wgmma.fence yet
 FENCE = "wgmma.fence (warpgroup.fence) before the first WGMMA and after every other use of its registers"
 UNFENCED = "missing-wgmma-fence"
 VALUES: dict[str, type] = {"f32": np.float32, "f16": np.float16, "s32": np.int32}
-Rows = slice | np.ndarray
-
-
-def compact(rows: list[int]) -> Rows:
-    """Rows of a table as a slice where they follow each other: that is far cheaper."""
-    if rows == list(range(rows[0], rows[0] + len(rows))):
-        return slice(rows[0], rows[0] + len(rows))
-    return np.array(rows, np.intp)
-
-
 def registers_of(operand: Operand) -> tuple[str, ...]:
     """The names of D's registers, or of A's where it is a vector and not a descriptor."""
     return tuple(r.name for r in operand.items if isinstance(r, Register)) if isinstance(operand, Vector) else ()
@@ -48,41 +39,6 @@ def registers_of(operand: Operand) -> tuple[str, ...]:
 def shape_of(inst: Instruction) -> str:
     """The shape of a WGMMA, such as m64n128k16."""
     return next((part for part in inst.parts if part.startswith("m64")), "")
-
-
-def among(groups: Iterable[int], sel: Selection) -> list[int]:
-    """Which warpgroups have threads in a selection."""
-    if isinstance(sel, slice):
-        return [group for group in groups if sel.start < group + WARPGROUP and group < sel.stop]
-    ends = {group: sel.searchsorted((group, group + WARPGROUP)) for group in groups}
-    return [group for group, (first, end) in ends.items() if first < end]
-
-
-@dataclass(eq=False)
-class Fragment:
-    """The registers of an operand, and what each warpgroup (by its first thread) does with them."""
-
-    names: tuple[str, ...]
-    rows: Rows  # in the table of Wgmma
-    bank: Rows  # in the machine's bank
-    busy: np.ndarray  # whose they are under way: True for each thread of these warpgroups
-    uses: set[tuple[str, str]] = field(default_factory=set)  # as "A" or "D", and of which shape
-    overlapping: list[Fragment] = field(default_factory=list)  # other fragments with some of these registers
-    flying: dict[int, int] = field(default_factory=dict)  # how many WGMMAs under way own it
-    matrix: dict[int, tuple[str, np.ndarray]] = field(default_factory=dict)  # D and its type, newer than the registers
-    writes: int = 0  # how often ordinary instructions have written some of it,
-    fenced: dict[int, int] = field(default_factory=dict)  # and how often when it was last found fenced
-
-    @property
-    def contested(self) -> bool:
-        """Whether anything but WGMMAs of one shape uses it, and as D only or as A only."""
-        return len(self.uses) > 1 or bool(self.overlapping)
-
-    def reset(self) -> None:
-        self.flying.clear()
-        self.busy[:] = False
-        self.matrix.clear()
-        self.fenced.clear()
 
 
 @dataclass(frozen=True)
@@ -168,55 +124,35 @@ class Wgmma(UnitState):
         The ISA asks for the fence after reads too; instructions issue in order, so a WGMMA cannot overtake
         a read, and NVIDIA's dense_gemm_fp8_2xacc.py relies on that.
         """
+        if not self.rows:
+            return step
         mine = [name for name in (*written, *read) if name in self.rows]
         if not mine or inst.opcode.startswith("wgmma"):
             return step
-        fragments = list(dict.fromkeys(f for name in mine for f in self.holders[name]))
         results = [name for name in written if name in self.rows]
-        note = self._noting(inst, results) if results else None
+        return Touching(self, step, mine, results, self._note(inst, results) if results else None)
 
-        def run(sel: Selection) -> None:
-            for fragment in fragments:
-                if fragment.flying and fragment.busy[sel].any():
-                    self._check_access(mine, sel, results)
-                if fragment.matrix:
-                    self.flush(fragment, sel)
-            step(sel)
-            if note is not None:
-                note(sel)
-
-        return run
-
-    def _noting(self, inst: Instruction, results: list[str]) -> Step | None:
-        """What notes that an instruction has written registers: they need a fence before the next WGMMA.
+    def _note(self, inst: Instruction, results: list[str]) -> Note | None:
+        """What to note when an instruction has written registers: they need a fence before the next WGMMA.
 
         Compilers put off the writing of constants, which `accumulators.fill(0)` asks for before the fence, until
         after it: constants, and copies of registers that need no fence, change nothing.
         """
-        rows = [self.rows[name] for name in results]
-        changed = list(dict.fromkeys(f for name in results for f in self.holders[name]))
         source = inst.operands[1] if inst.parts[0] == "mov" and len(inst.operands) > 1 else None
         if isinstance(source, Immediate):
             return None
         if isinstance(source, Register) and source.name not in self.rows and source.name in self._constants():
             return None
         copied = self.rows.get(source.name) if isinstance(source, Register) else None
-        touched = self.touched
-
-        def note(sel: Selection) -> None:
-            for row in rows:
-                touched[row, sel] = 1 + inst.index if copied is None else touched[copied, sel]
-            for fragment in changed:
-                fragment.writes += 1
-
-        return note
+        changed = dict.fromkeys(f for name in results for f in self.holders[name])
+        return Note([self.rows[name] for name in results], 1 + inst.index, copied, tuple(changed))
 
     def _constants(self) -> dict[str, int | float]:
         if self.constants is None:
             self.constants = constants(self.machine.kernel)
         return self.constants
 
-    def _check_access(self, names: list[str], sel: Selection, results: list[str]) -> None:
+    def check_access(self, names: list[str], sel: Selection, results: list[str]) -> None:
         """An ordinary instruction touches registers: none of them may be in flight."""
         threads = threads_of(sel)
         for name in names:
@@ -351,7 +287,7 @@ class Wgmma(UnitState):
             operation.waited = True
         if operations:
             last = max(operation.time for operation in operations)
-            self.machine.unit(AsyncOrdering).waited(np.arange(group, group + WARPGROUP), self.agent(group), last)
+            self.machine.unit(AsyncOrdering).waited(slice(group, group + WARPGROUP), self.agent(group), last)
 
     def agent(self, group: int) -> int:
         """The column in the clocks of the WGMMAs of the warpgroup whose first thread this is."""
@@ -398,6 +334,45 @@ class Wgmma(UnitState):
             values = rounded.ravel().take(to_registers(matrix.shape[1]), mode="clip")
             bits = np.ascontiguousarray(values.T).view(np.uint32).T if d == "f16" else values.view(np.uint32)
             self.machine.bank[fragment.bank, group : group + WARPGROUP] = bits
+
+
+class Touching(Watched):
+    """An ordinary instruction that touches registers of WGMMAs."""
+
+    def __init__(self, wgmma: Wgmma, step: Step, names: list[str], results: list[str], note: Note | None) -> None:
+        super().__init__(step, for_others=note is None)
+        self.wgmma, self.names, self.results, self.note = wgmma, names, results, note
+        self.fragments = list(dict.fromkeys(f for name in names for f in wgmma.holders[name]))
+
+    def __call__(self, sel: Selection) -> None:
+        for fragment in self.fragments:
+            if fragment.flying and fragment.busy[sel].any():
+                self.wgmma.check_access(self.names, sel, self.results)
+            if fragment.matrix:
+                self.wgmma.flush(fragment, sel)
+        self.step(sel)
+        if self.note is not None:
+            self.note.write(self.wgmma.touched, sel)
+
+    def together(self, several: Sequence[Watched]) -> Around:
+        """Nothing in between issues or completes a WGMMA, so one look at all the registers does."""
+        mine = [one for one in several if isinstance(one, Touching)]
+        fragments = list(dict.fromkeys(f for one in mine for f in one.fragments))
+        notes, wgmma = joined_notes([one.note for one in mine if one.note is not None]), self.wgmma
+
+        def before(sel: Selection) -> bool:
+            if any(fragment.flying and fragment.busy[sel].any() for fragment in fragments):
+                return False
+            for fragment in fragments:
+                if fragment.matrix:
+                    wgmma.flush(fragment, sel)
+            return True
+
+        def after(sel: Selection) -> None:
+            for note in notes:
+                note.write(wgmma.touched, sel)
+
+        return Around(before, after)
 
 
 @wrapper

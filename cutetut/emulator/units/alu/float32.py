@@ -16,6 +16,7 @@ import numpy as np
 
 from ...machine.arithmetic import ROUNDING, Compute, Modifiers, Operation, rounding
 from ...numbers import rounding as floats
+from ...numbers.exponentials import exp2
 from ...numbers.rounding import NAN32, add_odd, extreme, f32, f64, flush32, flush32_result, quiet, saturate
 from ...numbers.types import DTYPES
 from .forms import IllegalForm, form, same_type
@@ -187,7 +188,7 @@ APPROXIMATE: dict[str, Compute] = {
     "sin": in_double(np.sin),
     "cos": in_double(np.cos),
     "lg2": in_double(np.log2),
-    "ex2": in_double(np.exp2),
+    "ex2": in_double(exp2),
     "tanh": in_double(np.tanh),
 }
 
