@@ -96,6 +96,7 @@ class Clocks:
         self.waves: list[int] = []  # the time at which each wave began
         self.base = 0
         self._lanes: dict[tuple[int, int], dict[int, int]] = {}  # (warp, other warp) -> mask -> time
+        self._fenced: dict[tuple[int, int], int] = {}  # (view, warp) -> lanes that alone have fenced what they did
         self._past: dict[int, dict[int, np.ndarray]] = {}  # warp -> what it knows of earlier waves
         self.new_wave()
 
@@ -108,6 +109,7 @@ class Clocks:
         self.touched[:] = 0
         self.agents = self.warps
         self._lanes.clear()
+        self._fenced.clear()
         self._past.clear()
 
     def new_agent(self) -> int:
@@ -165,6 +167,8 @@ class Clocks:
 
     def touch(self, threads: slice | np.ndarray) -> None:
         """Lanes use memory."""
+        if self._fenced:
+            self._need_another_fence(threads)
         if isinstance(threads, slice):
             first, last = threads.start, threads.stop
             if not (first | last) & 31:
@@ -172,6 +176,14 @@ class Clocks:
                 return
             threads = np.arange(first, last)
         np.bitwise_or.at(self.touched, threads >> 5, np.uint32(1) << (threads & 31).astype(np.uint32))
+
+    def _need_another_fence(self, threads: slice | np.ndarray) -> None:
+        used = np.arange(threads.start, threads.stop) if isinstance(threads, slice) else threads
+        for view, warp in list(self._fenced):
+            lanes = used[used >> 5 == warp] & 31
+            self._fenced[view, warp] &= ~int(np.bitwise_or.reduce(1 << lanes, initial=0))
+            if not self._fenced[view, warp]:
+                del self._fenced[view, warp]
 
     def sync_lanes(self, warps: np.ndarray) -> None:
         """bar.warp.sync of whole warps: their lanes know of each other."""
@@ -265,11 +277,29 @@ class Clocks:
     def fence(self, warps: np.ndarray, views: tuple[int, ...], lanes: np.ndarray | None = None) -> None:
         """A proxy fence: what these warps know of comes into view there, and what the fencing lanes have done."""
         self.views = VIEWS
-        until, _ = self._own(warps, lanes)
+        until, partial = self._own(warps, lanes)
+        if partial:
+            until = self._after_the_last_lanes(warps, views, partial, until)
         for view in views:
             self.seen[view, warps] = np.maximum(self.seen[view, warps], self.seen[GENERIC, warps])
             self.seen[view, warps, warps] = np.maximum(self.seen[view, warps, warps], until)
         self.now[warps] += 1
+
+
+    def _after_the_last_lanes(
+        self, warps: np.ndarray, views: tuple[int, ...], partial: list[tuple[int, int, int]], until: np.ndarray
+    ) -> np.ndarray:
+        """Up to when accesses are fenced, if lanes of a warp come to a fence one after the other: by the last of them.
+
+        A lane that has used memory behind its fence must come to another.
+        """
+        until = until.copy()
+        for warp, mask, time in partial:
+            for view in views:
+                self._fenced[view, warp] = self._fenced.get((view, warp), 0) | mask
+            if all(int(self.touched[warp]) & ~self._fenced[view, warp] == 0 for view in views):
+                until[warps == warp] = time
+        return until
 
 
 def _span(warps: np.ndarray) -> slice | np.ndarray:
