@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutetut.emulator.checks.clocks import Clocks
+from cutetut.emulator.checks.clocks import ASYNC_SHARED, Clocks
 
 pytestmark = pytest.mark.emulator
 
@@ -36,3 +36,22 @@ def test_hearing_it_often_takes_no_more_room() -> None:
     heard = clocks.release(READER)
     assert heard.lanes == ((1, 1, times[-1]),)
     assert heard.join(clocks.release(WRITER, LANE_0)).lanes == ((1, 1, times[-1] + 1),)
+
+
+def fenced_by_lanes(*steps: tuple[str, int]) -> bool:
+    """Whether all that the writer's lanes 0 and 1 have done is fenced; a step is ("use" or "fence", lane)."""
+    clocks = Clocks(2)
+    for step, lane in steps:
+        if step == "use":
+            clocks.touch(np.array([32 + lane]))
+        else:
+            clocks.fence(WRITER, (ASYNC_SHARED,), np.array([1 << lane], np.uint32))
+    return bool(clocks.seen[ASYNC_SHARED, 1, 1] >= clocks.time(1) - 1)
+
+
+def test_lanes_may_come_to_a_fence_one_after_the_other() -> None:
+    """A warp that has diverged executes the fence once for each part of its lanes: the last one completes it."""
+    both = ("use", 0), ("use", 1), ("fence", 0)
+    assert not fenced_by_lanes(*both) and fenced_by_lanes(*both, ("fence", 1))
+    assert not fenced_by_lanes(*both, ("use", 0), ("fence", 1))
+    assert fenced_by_lanes(*both, ("use", 0), ("fence", 1), ("fence", 0))

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutetut.emulator.errors import Deadlock, DivergentBarrier, EmulatorError, InFlight, MissingBarrier
+from cutetut.emulator.errors import (
+    Deadlock,
+    DivergentBarrier,
+    EmulatorError,
+    IllegalInstruction,
+    InFlight,
+    MissingBarrier,
+)
 from cutetut.explore import first_failure
 from tests.emulator.harness import kernel, run
 
@@ -270,6 +277,20 @@ def test_a_stage_released_before_its_use(monkeypatch: pytest.MonkeyPatch) -> Non
     report = str(caught.value)
     assert "its warp has waited for phase 0 of that mbarrier" in report and "belongs to phase 1" in report
     assert "the release of the stage, which must come after this use of phase 0" in caught.value.hint
+
+
+def test_a_consumer_that_does_not_wait_is_named_where_the_producer_fails() -> None:
+    """Its wait has the wrong parity and passes at once: it releases, and the producer comes too early."""
+    announce = "@!%p7 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 64;"
+    copy = "@!%p7 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r2], [%rd0], 64, [%r1];"
+    produce = announce + copy + forever(8, 0, "E") + announce
+    consume = forever(0, 1, "F") + "ld.shared.b32 %r9, [%r2+128]; bar.warp.sync 0xffffffff;" + arrive(8)
+    with pytest.raises(IllegalInstruction, match="one more arrival at the mbarrier") as caught:
+        attempt(init(1, 1) + roles(produce, consume), 2)
+    report = str(caught.value)
+    assert "before that: load of shared memory that nothing has written: offset 160" in report
+    assert "passed at once: parity 1 names the phase before the first" in report
+    assert "the wait for such a copy" in caught.value.hint and "released the stage" in caught.value.hint
 
 
 # -- CTAs that take turns -------------------------------------------------------------------------

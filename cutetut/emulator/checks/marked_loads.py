@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..errors import EmulatorError, InFlight, Uninitialized
+from ..errors import EmulatorError, IllegalInstruction, InFlight, Uninitialized
 from ..machine.machine import Machine
 from ..machine.program import Program
 from ..machine.scheduler import Scheduler
@@ -45,6 +45,8 @@ class MarkedLoads:
             return None
         if isinstance(error, InFlight) and self.loads is not None and inst.index in self.loads.errors:
             raise self.loads.errors[inst.index] from None
+        if isinstance(error, IllegalInstruction) and self.loads is not None:
+            self._tell_of_loads(error, self.loads)
         if not isinstance(error, Uninitialized) or self.loads is not None or error.place is not None:
             return None
         if not is_load_from_shared(inst):
@@ -52,3 +54,11 @@ class MarkedLoads:
         scheduler.locate(error)
         self.loads = Loads(scheduler.machine, error)
         return self.decode(scheduler.machine, self.loads)
+
+    def _tell_of_loads(self, error: EmulatorError, loads: Loads) -> None:
+        """Who has loaded what was not there yet may have gone on too early, and that may have led to an error."""
+        first = next(iter(loads.errors.values()))
+        assert first.place is not None
+        error.notes.append(f"  before that: {first.what}\n{first.place.describe()}")
+        error.notes += first.notes
+        error.hint = f"{first.hint}; or {error.hint}" if error.hint else first.hint

@@ -100,12 +100,12 @@ def turns(mX: cute.Tensor, mY: cute.Tensor):
 def two_pairs_kernel(mX: cute.Tensor, mY: cute.Tensor):
     tid, _, _ = cute.arch.thread_idx()
     pair = cute.arch.make_warp_uniform(cute.arch.warp_idx()) // 2
-    row = shared(cutlass.Float32, THREADS)
+    both = shared(cutlass.Float32, THREADS)
     for turn in cutlass.range(2, unroll=1):
         if pair == turn:
-            row[tid] = mX[tid]  # a half
+            both[tid] = mX[tid]
             cute.arch.barrier(barrier_id=1, number_of_threads=64)  # the pair's half is there
-            mY[tid] = row[tid ^ 63]
+            mY[tid] = both[tid ^ 63]
         cute.arch.sync_threads()  # the next pair's turn
 
 

@@ -98,7 +98,7 @@ MISTAKES = {
     ),
     "exited_warp": Mistake(
         "leave", (("# all four warps", NOTHING), ("# the other three warps", "cute.arch.sync_threads()")),
-        RACE, ("row[tid] = mX[tid]\n", "mY[tid] = row[THREADS"),
+        RACE, ("row[tid] = mX[tid]", "mY[tid] = row[THREADS"),
     ),
     "two_ctas_write": Mistake(
         "gather", (("place = tid + 32 * rank", "place = tid"),), RACE, (REMOTE,), new=True
