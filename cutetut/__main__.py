@@ -12,6 +12,13 @@ from pathlib import Path
 
 from cutetut import backend
 
+# options of `emulate` that stand for a variable: the values it takes, and what it says
+SETTINGS = {
+    "--async": ("CUTETUT_ASYNC", "late|early|random:SEED", "when copies and WGMMAs complete"),
+    "--schedule": ("CUTETUT_SCHEDULE", "order|random:SEED", "which warp and which CTA runs next"),
+    "--budget": ("CUTETUT_BUDGET", "STEPS", "how many steps a kernel may take before it counts as endless"),
+}
+
 
 def parser() -> argparse.ArgumentParser:
     """The subcommands and their arguments."""
@@ -48,6 +55,8 @@ def parser() -> argparse.ArgumentParser:
     emulate.add_argument(
         "--waive", metavar="KIND@FILE:LINE", action="append", default=[], help="accept one such error at one line"
     )
+    for option, (variable, values, meaning) in SETTINGS.items():
+        emulate.add_argument(option, metavar=values, help=f"{meaning} (or {variable} in the environment)")
     emulate.add_argument("--report", metavar="FILE", default="", help="write what is found to this file, as JSON")
     emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
     emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
@@ -89,14 +98,17 @@ def _run(options: argparse.Namespace) -> int:
         with collector.paused():
             from cutetut import emulate
 
-        return emulate.run(options.script, options.args, options.module, options.warn, options.waive, options.report)
+        asked = {variable: getattr(options, option[2:]) for option, (variable, *_) in SETTINGS.items()}
+        settings = {variable: value for variable, value in asked.items() if value is not None}
+        tolerated = options.warn, options.waive
+        return emulate.run(options.script, options.args, options.module, *tolerated, options.report, settings)
     return _on_notebooks(options)
 
 
 def _with_kinds(argv: list[str]) -> list[str]:
     """A bare --warn means all kinds: without this argparse would take the script for its value."""
     for i, word in enumerate(argv):
-        if i and not word.startswith("-") and argv[i - 1] not in ("--waive", "--report"):
+        if i and not word.startswith("-") and argv[i - 1] not in ("--waive", "--report", *SETTINGS):
             break  # the script: what follows is its own
         if word == "--warn":
             argv[i] = "--warn=all"

@@ -14,6 +14,7 @@ driver's own functions.  Its kernels run in the emulator.  Everything else is as
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import runpy
@@ -22,7 +23,7 @@ import tempfile
 import traceback
 import types
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from . import backend, collector
@@ -46,15 +47,17 @@ def own_cache() -> Path:
 
 
 def run(
-    script: str, args: list[str], module: bool = False, warn: str = "", waive: Sequence[str] = (), report: str = ""
-) -> int:
+    script: str, args: list[str], module: bool = False, warn: str = "", waive: Sequence[str] = (), report: str = "",
+    settings: Mapping[str, str] | None = None,
+) -> int:  # fmt: skip
     """Run a script, a notebook or, by its name, a module as `__main__` with its arguments.
 
     Returns the exit status `python` would have.
 
     warn and waive are CUTETUT_WARN and CUTETUT_WAIVE (emulator/checks/tolerance.py), added to what is set already.
     What the script raises is printed to stderr, an emulator error last and with the script's own frames only.
-    report is a file for what the emulator finds, as JSON (emulator/findings.py); it is written however the script ends.
+    settings are further variables for the emulator, such as CUTETUT_SCHEDULE. report is a file for what the emulator
+    finds, as JSON (emulator/findings.py); it is written however the script ends.
     The process is as before afterwards: sys.argv, sys.path, __main__, environment, folder, torch and CuTe DSL.
     """
     if not module and not os.path.isfile(script):
@@ -63,40 +66,68 @@ def run(
             file=sys.stderr,
         )
         return 2
+    file = Path(report).absolute()  # the script may change the folder
+    try:
+        with _unchanged_process(), emulated_gpu(warn, waive, settings) as found:
+            sys.argv = [script, *args]
+            sys.path[0:1] = [os.getcwd() if module else str(Path(script).resolve().parent)]
+            status = _status(script, module)
+    except Refused as refused:
+        print(f"cutetut emulate: {refused}", file=sys.stderr)
+        return 1
+    return _write(file, script, status, found) if report else status
+
+
+class Refused(RuntimeError):
+    """Nothing can be emulated here, or not as asked; the message says what to do."""
+
+
+@contextlib.contextmanager
+def emulated_gpu(
+    warn: str = "", waive: Sequence[str] = (), settings: Mapping[str, str] | None = None
+) -> Iterator[list[findings.Report]]:
+    """While it lasts, this process has an emulated H200: torch.cuda, CuTe DSL and CUDA's driver answer as with one.
+
+    Gives a list to which everything that the emulator finds is added. The arguments are as in `run`. Afterwards the
+    environment, torch and CuTe DSL are as before. Raises Refused.
+    """
     try:
         tolerated = _tolerated(warn, waive)
         backend.select("emulator")
     except (EmulatorError, backend.BackendError) as error:
-        print(f"cutetut emulate: {error}", file=sys.stderr)
-        return 1
-    file = Path(report).absolute()  # the script may change the folder
-    patches, already = Patches(), driver.installed()
-    saved = sys.argv, list(sys.path), dict(os.environ), os.getcwd(), sys.excepthook, live.on_device, live.lookup
-    main, chosen = sys.modules["__main__"], backend.current()
+        raise Refused(str(error)) from error
+    patches, already, chosen = Patches(), driver.installed(), backend.current()
+    environment, looked_up = dict(os.environ), (live.on_device, live.lookup)
     try:
         os.environ[backend.VARIABLE] = "emulator"
-        os.environ.update(tolerated)
+        os.environ.update({**tolerated, **(settings or {})})
         backend.adopt(backend.Backend("emulator", "cuda", "python -m cutetut emulate"))
         with collector.paused():
             backend.start_emulator()
         live.on_device, live.lookup = cuda_torch.marked, pool.find
         _redirect_caches()
-        sys.argv = [script, *args]
-        sys.path[0:1] = [os.getcwd() if module else str(Path(script).resolve().parent)]
         with cuda_torch.whole_device(patches), findings.collecting() as found:
-            status = _status(script, module)
-        return _write(file, script, status, found) if report else status
+            yield found
     finally:
         patches.restore()
         if not already:
             driver.uninstall()
         backend.adopt(chosen)
-        sys.argv, sys.path[:], environment, folder, sys.excepthook, live.on_device, live.lookup = saved
+        live.on_device, live.lookup = looked_up
         pool.clear()
         fresh.clear()
-        sys.modules["__main__"] = main
         os.environ.clear()
         os.environ.update(environment)
+
+
+@contextlib.contextmanager
+def _unchanged_process() -> Iterator[None]:
+    """Afterwards arguments, module search path, folder, `__main__` and the hook for errors are as before."""
+    argv, path, folder, hook, main = sys.argv, list(sys.path), os.getcwd(), sys.excepthook, sys.modules["__main__"]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:], sys.excepthook, sys.modules["__main__"] = argv, path, hook, main
         os.chdir(folder)
 
 
@@ -145,7 +176,7 @@ def _status(script: str, module: bool) -> int:
         _report(error)
         return 130
     except BaseException as error:
-        if module and isinstance(error, ImportError) and _scripts_own(error.__traceback__, False) is None:
+        if module and isinstance(error, ImportError) and own_frames(error.__traceback__, False) is None:
             print(f"{sys.executable}: {error}", file=sys.stderr)  # the module itself is not found
         else:
             _report(error)
@@ -180,7 +211,7 @@ def _report(error: BaseException) -> None:
     if isinstance(error, EmulatorError):
         error.tell()  # of a launch's it has been told already
     if not os.environ.get("CUTETUT_TRACEBACK"):
-        error.__traceback__ = _scripts_own(error.__traceback__, isinstance(error, EmulatorError))
+        error.__traceback__ = own_frames(error.__traceback__, isinstance(error, EmulatorError))
     try:
         sys.excepthook(type(error), error, error.__traceback__)
     except SystemExit:  # CuTe DSL's own hook ends the process, of which there is more to do here
@@ -191,7 +222,8 @@ def _report(error: BaseException) -> None:
         print(f"cutetut: this needs {arch} (Blackwell); the emulator runs sm_90a", file=sys.stderr)
 
 
-def _scripts_own(trace: types.TracebackType | None, without_dsl: bool) -> types.TracebackType | None:
+def own_frames(trace: types.TracebackType | None, without_dsl: bool) -> types.TracebackType | None:
+    """A traceback without the frames of this package and its runners, and perhaps of CuTe DSL."""
     frames = []
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename

@@ -214,9 +214,28 @@ def test_emulate_has_a_file_for_its_report(monkeypatch):
     from cutetut import emulate
 
     given = []
-    monkeypatch.setattr(emulate, "run", lambda *options: given.append(options) or 0)
+
+    def run(*options):
+        given.append(options)
+        return 0
+
+    monkeypatch.setattr(emulate, "run", run)
     assert main(["emulate", "--report", "found.json", "--warn", "a.py", "--report", "x"]) == 0
-    assert given == [("a.py", ["--report", "x"], False, "all", [], "found.json")]
+    assert given == [("a.py", ["--report", "x"], False, "all", [], "found.json", {})]
+
+
+def test_emulates_settings_are_variables(monkeypatch):
+    from cutetut import emulate
+
+    given = []
+
+    def run(*options):
+        given.append(options[-1])
+        return 0
+
+    monkeypatch.setattr(emulate, "run", run)
+    assert main(["emulate", "--async", "early", "--budget", "9", "--schedule=random:3", "a.py", "--async", "x"]) == 0
+    assert given == [{"CUTETUT_ASYNC": "early", "CUTETUT_SCHEDULE": "random:3", "CUTETUT_BUDGET": "9"}]
 
 
 def test_emulate_hands_the_script_its_own_arguments(monkeypatch):
@@ -224,8 +243,8 @@ def test_emulate_hands_the_script_its_own_arguments(monkeypatch):
 
     given = []
 
-    def run(script, args, module, warn, waive, report):
-        assert (warn, waive, report) == ("", [], "")
+    def run(script, args, module, warn, waive, report, settings):
+        assert (warn, waive, report, settings) == ("", [], "", {})
         given.append((script, args, module))
         return 5
 

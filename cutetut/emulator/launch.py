@@ -12,7 +12,7 @@ import numpy as np
 from .checks import deadlock, spinning
 from .checks.marked_loads import MarkedLoads
 from .checks.ordering import Ordering
-from .checks.written import ANYWHERE, WHOLE, may_write
+from .checks.written import ANYWHERE, WHOLE, writers
 from .decoding import decode
 from .errors import EmulatorError, LaunchError, own_failures
 from .machine.machine import Counters, Dim, Launch, Machine
@@ -96,17 +96,17 @@ def _watch(machine: Machine) -> None:
     """Tell memory which allocations the kernel may write: of others nobody needs to know who reads them when."""
     kernel, memory = machine.kernel, machine.memory
     if kernel.writes is None:  # the same for every launch
-        kernel.writes = may_write(kernel)
-    written = kernel.writes
-    if ANYWHERE in written:
-        memory.watch(None)
+        kernel.writes = writers(kernel)
+    memory.note = lambda error, inst, what: machine.scheduler.note(error, kernel.body[inst], None, what)
+    if ANYWHERE in kernel.writes:
+        memory.watch(None, kernel.writes[ANYWHERE])
         return
     values = {param.name: value for param, value in zip(kernel.params, machine.launch.params, strict=True)}
-    for name, offset in written:
+    for (name, offset), instructions in kernel.writes.items():
         value = values[name]
         for at in range(0, len(value) - 7, 8) if offset == WHOLE else (offset,):
             address = int.from_bytes(value[at : at + 8], "little")
-            memory.watch(address)  # what is no address is in no allocation
+            memory.watch(address, instructions)  # what is no address is in no allocation
 
 
 def checks() -> Checks:

@@ -254,7 +254,7 @@ EXPECTED = {
             "could still arrive: nobody",
         ),
         ("cute.arch.barrier(barrier_id=EMPTY", "cute.arch.barrier(barrier_id=FULL"),
-        "thread count of each named barrier",
+        "the thread count of barrier 1: it waits for 288 threads, and at most 256 can come",
     ),
     "named_barrier_number": Expected(
         Deadlock,

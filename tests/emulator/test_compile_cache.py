@@ -37,8 +37,9 @@ def counted(self, *args):
 passmanager.PassManager.run = counted
 import cell
 x = torch.zeros(int(sys.argv[3]))
-compiled = cute.compile(cell.host, cute.runtime.from_dlpack(x))
-compiled(cute.runtime.from_dlpack(x))
+ffi = {"enable_tvm_ffi": True} if sys.argv[4] else {}
+tensor = cute.runtime.from_dlpack(x, **ffi)
+cute.compile(cell.host, tensor, options=sys.argv[4])(tensor)
 print("found", len(runs), int(x.sum()))
 """
 CELL = """
@@ -61,12 +62,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "kept"
 
 
-def _run(tmp_path: Path, factor: int, elements: int = 32) -> list[str]:
+def _run(tmp_path: Path, factor: int, elements: int = 32, options: str = "") -> list[str]:
     """What the script prints behind "found"; its error output where it fails."""
     script, cell = tmp_path / "script.py", tmp_path / "cell.txt"
     script.write_text(SCRIPT)
     cell.write_text(CELL.replace("FACTOR", str(factor)))
-    arguments = [sys.executable, str(script), str(tmp_path), str(cell), str(elements)]
+    arguments = [sys.executable, str(script), str(tmp_path), str(cell), str(elements), options]
     done = subprocess.run(arguments, capture_output=True, text=True, env={**os.environ, "CUTETUT_BACKEND": "emulator"})
     found = re.search(r"^found (.*)$", done.stdout, re.M)
     return found[1].split() if found else [done.stderr]
@@ -80,6 +81,12 @@ def test_a_second_process_compiles_nothing(folder: Path, tmp_path: Path) -> None
     assert second == ["0", str(2 * total)]
     assert _run(tmp_path, 3) == ["1", str(3 * total)], "another kernel is another entry"
     assert len(list(folder.iterdir())) == 2
+
+
+def test_functions_called_by_tvm_ffi_are_compiled_once_too(folder: Path, tmp_path: Path) -> None:
+    found = [_run(tmp_path, 2, options="--enable-tvm-ffi") for _ in range(2)]
+    assert [len(each) for each in found] == [2, 2], found
+    assert found[0][1] == found[1][1] == str(32 * 31) and int(found[0][0]) > int(found[1][0])
 
 
 def test_an_error_shows_the_line_of_the_process_that_runs(folder: Path, tmp_path: Path) -> None:

@@ -145,6 +145,34 @@ def test_arrivals_that_are_too_few() -> None:
     assert "the arrival count of mbarrier_init" in hint and PARITY not in hint
 
 
+def test_bytes_that_nobody_announces() -> None:
+    """The copy comes without the arrive.expect_tx before it: the count of its bytes is not to blame."""
+    copy = "@!%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r2], [%rd0], 64, [%r1];"
+    report, hint = stuck(init(1) + copy + forever(0, 0, "W"), 1)
+    assert "0 announced, and copies brought 64 bytes that nobody announced" in report
+    assert hint.startswith("the arrive with expect_tx")
+
+
+# -- named barriers -------------------------------------------------------------------------------
+
+
+def test_a_barrier_that_waits_for_more_threads_than_can_come() -> None:
+    """Warps 0 and 1 would meet, and warp 2 waits for them behind that: with it 96 of 128 threads would come."""
+    meet = "bar.sync 1, 128;"
+    report, hint = stuck(init(1) + roles(meet + arrive(0), meet + arrive(0), forever(0, 0, "A") + meet), 3)
+    assert "64 of 128 threads have arrived" in report
+    cause, victims = report.split("these only wait for those above")
+    assert "wait at barrier 1" in cause and "wait for phase 0 of" in victims
+    assert hint == "the thread count of barrier 1: it waits for 128 threads, and at most 96 can come"
+
+
+def test_an_arrival_at_the_barrier_of_another_number() -> None:
+    """Warp 0 passes the turn on at barrier 2, and warp 1 waits for it at barrier 1."""
+    report, _ = stuck(init(1) + roles("bar.arrive 2, 64;", "bar.sync 1, 64;"), 2)
+    assert "32 of 64 threads have arrived" in report
+    assert "arrived at barrier 2, where nobody waits: warp 0 (PTX line" in report
+
+
 # -- lanes that spin ------------------------------------------------------------------------------
 
 SPIN = "L: ld.volatile.global.b32 %r5, [%rd0]; setp.eq.u32 %p3, %r5, 0; @%p3 bra L;"
@@ -153,7 +181,18 @@ SPIN = "L: ld.volatile.global.b32 %r5, [%rd0]; setp.eq.u32 %p3, %r5, 0; @%p3 bra
 def test_one_lane_spins_and_the_others_wait_for_it() -> None:
     report, hint = stuck(f"@%p7 bra ON; {SPIN} ON: bar.warp.sync 0xffffffff;", 1)
     assert "look again and again at memory that nobody changes" in report and "exited" not in report
-    assert "who writes what the loop looks at" in hint
+    assert "it holds 0: byte 0 of p0" in report and "which no thread of this launch has written" in report
+    assert "who writes what it looks at" in hint
+
+
+def test_a_loop_that_waits_for_a_value_which_has_passed() -> None:
+    """Warp 0 waits for the number 5, warp 1 leaves a 6, and the barrier behind the loop is not to blame."""
+    wait_for_5 = SPIN.replace("setp.eq.u32 %p3, %r5, 0", "setp.ne.u32 %p3, %r5, 5")
+    write_6 = "mov.u32 %r6, 6; @!%p7 st.volatile.global.b32 [%rd0], %r6;"
+    report, hint = stuck(f"setp.eq.u32 %p2, %r3, 1; @%p2 bra B; {wait_for_5} bra M; B: {write_6} M: bar.sync 0;", 2)
+    assert "it holds 6: byte 0 of p0" in report and "written last by warp 1 (PTX line" in report
+    assert report.index("look again and again") < report.index("wait at barrier 0")
+    assert hint.startswith("the value that the loop waits for")
 
 
 def test_one_lane_spins_and_never_comes() -> None:
@@ -177,6 +216,18 @@ def reductions(inside: str, behind: str) -> str:
     for i in range(2):
         text += f"{PUT.format(i)} @%p3 bra S{i}; {SUM} {inside} S{i}: {behind} {GET}\n"
     return text.replace("bar.sync 1;", "bar.sync 0;")
+
+
+def test_a_barrier_in_a_branch_of_a_loop() -> None:
+    """Each round the two warps are to meet twice: the first barrier is in a branch that warp 1 does not take."""
+    text = """setp.ne.u32 %p3, %r3, 0; mov.u32 %r7, 0; mad.lo.u32 %r5, %r0, 4, %r2; xor.b32 %r6, %r0, 63;
+    mad.lo.u32 %r6, %r6, 4, %r2;
+    L: st.shared.b32 [%r5], %r7; @%p3 bra S; bar.sync 0;
+    S: ld.shared.b32 %r8, [%r6]; bar.sync 0; add.u32 %r7, %r7, 1; setp.lt.u32 %p2, %r7, 3; @%p2 bra L;"""
+    attempt(text.replace("@%p3 bra S;", ""), 2)
+    with pytest.raises(DivergentBarrier, match="barrier 0 is met at different lines") as caught:
+        attempt(text, 2)
+    assert "what came of it: load of shared memory" in str(caught.value)
 
 
 def test_a_barrier_in_a_branch_that_one_warp_takes() -> None:
@@ -249,7 +300,7 @@ def test_a_turn_taken_without_waiting_for_it(seed: int, monkeypatch: pytest.Monk
         take_turns("@%p4 bra MET;")
     except Deadlock as stuck:
         assert "look again and again at memory that nobody changes" in str(stuck)
-        assert "who writes what the loop looks at" in stuck.hint
+        assert "who writes what it looks at" in stuck.hint
 
 
 def test_such_a_turn_does_end_in_a_deadlock_under_some_schedule() -> None:

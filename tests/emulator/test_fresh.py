@@ -8,6 +8,7 @@ making or filling a tensor writes it.
 import ctypes
 import gc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import cuda.bindings.runtime as cudart
 import cutlass
@@ -79,6 +80,21 @@ def copy(x: cute.Tensor, y: cute.Tensor):
     copy_kernel(x, y).launch(grid=(1, 1, 1), block=(N, 1, 1))
 
 
+@cute.kernel
+def exchange_kernel(x: cute.Tensor, part: cute.Tensor, y: cute.Tensor):
+    i, _, _ = cute.arch.thread_idx()
+    cta, _, _ = cute.arch.block_idx()
+    if cta == 0:
+        y[i] = part[i]  # nothing waits for the other CTA
+    else:
+        part[i] = x[i]  # which leaves its part here
+
+
+@cute.jit
+def exchange(x: cute.Tensor, part: cute.Tensor, y: cute.Tensor):
+    exchange_kernel(x, part, y).launch(grid=(2, 1, 1), block=(N, 1, 1))
+
+
 def empty(dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.empty(N, dtype=dtype, device="cuda")
 
@@ -102,6 +118,22 @@ MAKERS: dict[str, Callable[[], torch.Tensor]] = {
 def _on_default_device() -> torch.Tensor:
     with torch.device("cuda"):
         return torch.empty(N)
+
+
+def test_who_should_have_written_it_is_named() -> None:
+    """A workspace is torch.empty on purpose: what is wrong is that the reader does not wait for the writer."""
+    tensors = [from_dlpack(t) for t in (torch.ones(N, device="cuda"), empty(), torch.zeros(N, device="cuda"))]
+    with pytest.raises(Uninitialized, match="load of 4 bytes reads memory of part .*nobody has written") as caught:
+        exchange(*tensors)
+    text = str(caught.value)
+    assert "this kernel writes there:" in text and "part[i] = x[i]  # which leaves its part here" in text
+    assert "the wait for those threads of this kernel that will write it" in text
+    assert [side.line for side in caught.value.report.sides] == [_line("# nothing waits"), _line("# which leaves")]
+
+
+def _line(mark: str) -> int:
+    lines = Path(__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, start=1) if mark in line)
 
 
 @pytest.mark.parametrize("maker", MAKERS)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cutetut.emulator.errors import EmulatorError, EmulatorWarning
+from cutetut.emulator.errors import EmulatorError, EmulatorWarning, MissingBarrier
 from cutetut.explore import first_failure
 from tests.emulator.ordering import record
 from tests.emulator.ordering.cases import HARMLESS, KERNELS, MISTAKES
@@ -56,6 +56,17 @@ def test_unordered_accesses_are_told(name: str, tmp_path: Path, monkeypatch: pyt
         assert isinstance(caught.value, EmulatorError | EmulatorWarning)
         check_report(caught.value.report, str(caught.value))
         assert not unnamed(loaded, mistake.lines, caught.value.report), caught.value.report
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(("what", "warp"), [("stores", 0), ("loads", 1)])
+def test_a_lane_that_signals_for_others_is_named(what: str, warp: int, tmp_path: Path) -> None:
+    """Lane 0 has arrived, so a barrier between the warps is there: what is missing is the meeting of the lanes."""
+    mistake = MISTAKES[f"elected_lane_arrives_for_{what}"]
+    kernel = KERNELS[mistake.kernel]
+    with pytest.raises(MissingBarrier) as caught:
+        Launch(kernel, kernel.load(tmp_path, mistake.changes))()
+    assert caught.value.hint.startswith(f"cute.arch.sync_warp() in warp {warp} before lane 0 signals for the others")
 
 
 @pytest.mark.parametrize("name", [*KERNELS, *HARMLESS])

@@ -18,6 +18,8 @@ whole warp's at once.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -180,6 +182,11 @@ class Clocks:
             mask >> other_lane & 1 and time <= until and viewers >> lane & 1
             for (mask, viewers), until in self._lanes.get((warp, agent), {}).items()
         )
+
+    def lanes_heard_of(self, warp: int, agent: int, time: int) -> int:
+        """The mask of those lanes of another warp that this one has heard of as they were at a time, or later."""
+        heard = self._lanes.get((warp, agent), {})
+        return functools.reduce(operator.or_, (mask for (mask, _), until in heard.items() if until >= time), 0)
 
     def known_from_past(self, warp: int, agent: int, time: int) -> bool:
         """Whether a warp knows of what an agent of an earlier wave did."""

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import Deadlock, DivergentBarrier, EmulatorError
-from ..machine.stuck import CERTAIN, OTHERWISE, Cause, Report, Wait, ranges
+from ..machine.stuck import CERTAIN, OTHERWISE, Report, Wait, ranges
 from ..machine.threads import DONE, PARKED, READY, WAITING, WARPGROUP
 from ..ptx.syntax import Instruction
+from . import spinning
 
 if TYPE_CHECKING:
     from ..machine.scheduler import Scheduler
 
-SPINNING = "who writes what the loop looks at, and whether those threads can get there"
 SHOWN = 8  # waits that are described
 VICTIMS = "  these only wait for those above:"
 
@@ -34,7 +34,7 @@ def why(scheduler: Scheduler) -> EmulatorError:
             return found
     scheduler.current = None
     waits = [wait for unit in scheduler.units for wait in unit.stuck(report)]
-    waits += [*_parked(report, parked), *_spinning(report)]
+    waits += [*_parked(report, parked), *spinning.waits(report)]
     roots, victims = by_cause(waits)
     lines = _lines(roots)
     if victims:
@@ -181,19 +181,6 @@ def _parked(report: Report, parked: np.ndarray) -> list[Wait]:
             helpers = np.flatnonzero(mates & (report.status != DONE))
             sides = report.sides("waits", inst, here, inst.opcode)
             waits.append(Wait(here, [line], helpers, sides=sides))
-    return waits
-
-
-def _spinning(report: Report) -> list[Wait]:
-    """Threads that look at memory again and again."""
-    ready, waits = np.flatnonzero(report.status == READY), []
-    others = np.flatnonzero((report.status != READY) & (report.status != DONE))
-    for cta in np.unique(report.machine.cta_of[ready]).tolist():
-        here = ready[report.machine.cta_of[ready] == cta]
-        inst = report.program.blocks[int(report.pc[here[0]])].instructions[0]
-        line = f"  {report.who(here)} look again and again at memory that nobody changes ({report.short(inst)})"
-        sides = report.sides("waits", inst, here, "memory that nobody changes")
-        waits.append(Wait(here, [line], others, [Cause(OTHERWISE, SPINNING)], sides))
     return waits
 
 

@@ -272,10 +272,23 @@ class Ordering(UnitState):
         if access.kind is Kind.ATOMIC:
             self._mark(shadow.atomics, shadow.last_atomic, where, stamp, threads, warps)
             shadow.last_atomic = shadow.latest(shadow.last_atomic, warps, times, capacity)
+            if access.scope < GPU:
+                self._against_each_other(host, stamp, threads, access)
         elif len(threads) > 1:
             first = where if where.ndim == 1 else where[:, 0]
             if (shadow.wrote[first] != stamp).any():
                 self.reports.several_writers(host, threads, access)
+
+    def _against_each_other(self, host: np.ndarray, stamp: np.ndarray, threads: np.ndarray, access: Access) -> None:
+        """Atomic operations that several threads start at once: each must be within the scope of the others."""
+        groups = (self.cta_of_warp if access.scope < CLUSTER else self.cluster_of_warp)[threads >> 5]
+        if (groups == groups[0]).all():
+            return
+        order = np.argsort(host, kind="stable")
+        apart = (host[order][1:] == host[order][:-1]) & (groups[order][1:] != groups[order][:-1])
+        if apart.any():
+            one, other = order[np.flatnonzero(apart)[0] + np.array([1, 0])]
+            self.reports.out_of_scope(stamps.Stamp.of(int(stamp[other])), int(host[one]), threads[[one]], access)
 
     def _read(
         self, shadow: Shadow, where: np.ndarray, stamp: np.ndarray, threads: np.ndarray, warps: np.ndarray,

@@ -26,6 +26,10 @@ FLAG = (
 )
 LANES = "cute.arch.sync_warp() between the two: lanes of one warp may run one after the other"
 MATES = "cute.arch.sync_warp() before this use: of its warp only lane {} has waited, and learned for itself only"
+REUSED = (
+    "the wait until everybody who reads what the store before this one brought has given the place back: the consumers "
+    "arrive at an 'empty' mbarrier, and this thread waits for it"
+)
 READERS = "the reader's wait, then a barrier, or an arrival of the reader that this thread waits for"
 READ_ONLY = "an ordinary load, without .nc: the read-only cache is for memory that no CTA writes while the kernel runs"
 PREVIOUS = "cute.arch.griddepcontrol_wait() before memory of the kernel before is used"
@@ -245,6 +249,8 @@ class Reports:
         hint, kind = (LANES, "missing-lane-sync") if own else (BOTH_PASS, "missing-barrier")
         if not own and place.space == "global":
             hint, kind = FLAG, "missing-release-acquire"
+        if access.kind is Kind.REMOTE:
+            hint = READERS
         if (lost := lost_update_hint(body[stamp.inst], body[access.inst])) is not None:
             hint, kind = lost, "lost-update"
         what = f"{access.kind.value} {place}, which {who} {done}, and nothing orders the two"
@@ -276,6 +282,8 @@ class Reports:
                 "nor met one that has"
             )
             hint = "the wait for the mbarrier that the copy signals, in every warp that uses what it brings"
+            if verb == Kind.REMOTE.value:
+                hint = REUSED
         error = MissingBarrier(what, threads=threads, hint=hint, kind="missing-wait", locations=(place,))
         return self.noting(error, stamp, inst, "the copy was issued here")
 
@@ -300,6 +308,10 @@ class Reports:
         inst = self.machine.kernel.body[access.inst]
         scheduler.note(error, inst, int(threads[other]), "another thread that stores there")
         self.tell(error, access.inst)
+
+    def out_of_scope(self, stamp: Stamp, host: int, threads: np.ndarray, access: Access) -> None:
+        """An atomic operation at the same time as another, which is outside of its scope."""
+        self.tell(self._unordered(access, self.place_of(host), stamp, threads, "has " + self._did(stamp)), access.inst)
 
     def writes_the_same(self, host: np.ndarray, threads: np.ndarray, late: np.ndarray, access: Access) -> bool:
         """Whether a store leaves memory as it is wherever it is not in order: then the order makes no difference."""
@@ -371,6 +383,13 @@ class Reports:
                 cause.others += [(access, error.what), *error.others]
                 cause.locations += error.locations
                 return cause
+        others = self.clocks.lanes_heard_of(here >> 5, stamp.agent, stamp.time)
+        if stamp.agent < self.clocks.warps and others:
+            error.hint = (
+                f"cute.arch.sync_warp() in warp {thread // 32 % m.warps_per_cta} before lane "
+                f"{ranges(lane for lane in range(32) if others >> lane & 1)} signals for the others (an arrival, a "
+                f"flag): it passes on only what it did itself, and this was lane {stamp.lane}"
+            )
         return error
 
     def _lanes_that_know(self, stamp: Stamp, thread: int) -> list[int]:
@@ -390,9 +409,15 @@ class Reports:
             return stamp.thread
         return None if self.kinds.get(stamp.agent) in ("mbarrier", "grid") else self.owners[stamp.agent]
 
+    def writer(self, stamp: Stamp) -> str:
+        """Who made a stamp, with the CTA if there are several."""
+        return self._named(stamp, -1)
+
     def _reader(self, stamp: Stamp, thread: int) -> str:
         """Who made a stamp, as a thread would call it."""
-        home = int(self.machine.cta_of[thread])
+        return self._named(stamp, int(self.machine.cta_of[thread]))
+
+    def _named(self, stamp: Stamp, home: int) -> str:
         if stamp.agent >= self.clocks.warps:
             kind = self.kinds.get(stamp.agent, "")
             return "a copy" if kind == "mbarrier" else f"warp {self._owner(stamp)}"

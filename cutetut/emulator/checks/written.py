@@ -19,8 +19,11 @@ Origins = frozenset[Origin]
 _SPACES_OF_OWN = ("shared", "local", "param", "const")
 
 
-def may_write(kernel: Function) -> Origins:
-    """The parameters through which a kernel may write global memory; with ANYWHERE in it, through any pointer."""
+def writers(kernel: Function) -> dict[Origin, tuple[int, ...]]:
+    """The parameters through which a kernel may write global memory, each with the instructions that may.
+
+    With ANYWHERE in it, any pointer may be meant.
+    """
     params = {p.name for p in kernel.params}
     origins: dict[str, Origins] = {}
     flows = [(inst, _results(inst), _sources(inst, params)) for inst in kernel.body]
@@ -36,11 +39,12 @@ def may_write(kernel: Function) -> Origins:
                 if not total <= old:
                     origins[name] = old | total
                     changed = True
-    written: set[Origin] = set()
+    stores: dict[Origin, tuple[int, ...]] = {}
     for inst in kernel.body:
         for target in _targets(inst):
-            written |= _origins_of(target, origins, params)
-    return frozenset(written)
+            for origin in _origins_of(target, origins, params):
+                stores[origin] = (*stores.get(origin, ()), inst.index)
+    return stores
 
 
 def _origins_of(operand: Operand, origins: dict[str, Origins], params: set[str]) -> Origins:

@@ -11,7 +11,7 @@ import io
 import os
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from .host_calls import HostCalls
 FRAME = "<cutetut emulator>"  # the file name tracebacks give these wrappers of DSL functions
 PLACES = 4096  # of source, that are remembered for the messages of a compilation
 
+FORMAT = "2"  # of what is kept of a compilation: a change makes earlier entries unknown
 _DUMP_PATHS = re.compile(r"dump-(?:ptx|cubin)-path='[^']*'")
 _CELL = re.compile(r"ipykernel_\d+")  # in the file names of a notebook's cells: the process that runs them
 _ANY_CELL = "ipykernel_0"
@@ -78,16 +79,27 @@ def compiled_once(dsl: Any, original: Callable[..., Any]) -> Callable[..., Any]:
             for kind, path in artifacts.items():
                 if kind in entry:
                     Path(path).write_bytes(_for_this_process(entry[kind]) if kind == "ptx" else entry[kind])
-            found = type(module).parse(entry["module"], module.context)
-            if self._post_compile_hook:
-                self._post_compile_hook(found)
-            return found
-        compiled = original(self, module, pipeline, *args, **options)
-        files = {kind: Path(path).read_bytes() for kind, path in artifacts.items() if os.path.exists(path)}
-        compile_cache.store(name, {"module": _bytecode(compiled), **files})
+            compiled = type(module).parse(entry["module"], module.context)
+        else:
+            with _without_hook(self):
+                compiled = original(self, module, pipeline, *args, **options)
+            files = {kind: Path(path).read_bytes() for kind, path in artifacts.items() if os.path.exists(path)}
+            compile_cache.store(name, {"module": _bytecode(compiled), **files})
+        if self._post_compile_hook:
+            self._post_compile_hook(compiled)
         return compiled
 
     return unseen(compile)
+
+
+@contextlib.contextmanager
+def _without_hook(compiler: Any) -> Iterator[None]:
+    """What is to be kept does not have what the hook adds: TVM-FFI's functions are made anew in every process."""
+    hook, compiler._post_compile_hook = compiler._post_compile_hook, None
+    try:
+        yield
+    finally:
+        compiler._post_compile_hook = hook
 
 
 def engine_with_our_calls(dsl: Any, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,7 +135,7 @@ def _cache_key(module: Any, pipeline: str, args: tuple[Any, ...], options: dict[
         return None
     version = importlib.metadata.version("nvidia-cutlass-dsl")
     text = _CELL.sub(_ANY_CELL, module.operation.get_asm(enable_debug_info=True))
-    parts = (version, text, ours, repr(args), repr(sorted(options.items())))
+    parts = (FORMAT, version, text, ours, repr(args), repr(sorted(options.items())))
     return compile_cache.key(*(part.encode() for part in parts))
 
 

@@ -18,7 +18,7 @@ from ..machine.residents import (
     blocks_per_sm,
 )
 
-NAME = "cutetut emulator (sm_90a)"
+NAME = "NVIDIA H200 (emulated by cutetut)"
 CAPABILITY = (9, 0)
 SHARED_DEFAULT = 48 * 1024
 L2_BYTES = 60 << 20

@@ -20,6 +20,7 @@ class Kind(Enum):
     STORE = "store to"
     ATOMIC = "atomic operation on"
     COPY = "cp.async to"
+    REMOTE = "st.async to"
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ class _AddressSpace:
 
 HOST: dict[int, np.ndarray] = {n: np.asarray(_AddressSpace(t)) for n, t in UINT.items()}
 FREED = "a tensor that nothing holds any more, or cudaFree, before the last kernel that uses the memory has run"
+WRITERS = 2  # instructions that may have been meant to write what nobody has
 WRAP = 1 << 31  # what a signed 32-bit number cannot hold any more
 CHUNKS: np.ndarray = np.asarray(_AddressSpace(np.complex128))  # the same by 16 bytes, which are only moved
 SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4, 32: 5}
@@ -75,7 +76,8 @@ class Allocation:
     label: str
     writable: bool = True
     written: bool = False
-    watched: bool = False  # the launch may write it, so the order of accesses is checked
+    watched: bool = False  # the launch may write it, so the order of accesses is checked,
+    writers: tuple[int, ...] = ()  # by these instructions
 
 
 Resolver = Callable[[int], "tuple[int, int, str] | None"]
@@ -93,6 +95,7 @@ class GlobalMemory:
     def __init__(self, resolver: Resolver | None = None) -> None:
         self.resolver = resolver
         self.fresh: Callable[[np.ndarray], np.ndarray] | None = None
+        self.note: Callable[[Uninitialized, int, str], None] = lambda error, inst, what: None  # another program point
         self.freed: Callable[[int], str | None] = lambda address: None
         self.allocations: list[Allocation] = []
         self.starts: list[int] = []
@@ -147,7 +150,7 @@ class GlobalMemory:
         elif access.scope and self.checks is not None:
             self.checks.flag(address, threads_of(sel), access)
         if self.fresh is not None and access.loads and not access.ignores_old:
-            self._refuse_unwritten(address, access.nbytes, sel)
+            self._refuse_unwritten(address, access, sel)
         return address
 
     def plain(self, allocation: Allocation, access: Access) -> bool:
@@ -167,12 +170,13 @@ class GlobalMemory:
             if mine.any():
                 self.checks.globally(allocation, address[mine], threads[mine], access)
 
-    def watch(self, address: int | None) -> None:
-        """The launch may write the allocation of an address; without one, every allocation."""
+    def watch(self, address: int | None, instructions: tuple[int, ...] = ()) -> None:
+        """The launch may write the allocation of an address by some instructions; without one, every allocation."""
         self.watch_all |= address is None
         for allocation in self.allocations:
-            if address is None or allocation.start <= address < allocation.end:
-                allocation.watched |= allocation.writable
+            if (address is None or allocation.start <= address < allocation.end) and allocation.writable:
+                allocation.watched = True
+                allocation.writers = tuple(sorted({*allocation.writers, *instructions}))
 
     def reach(self, address: np.ndarray, nbytes: int, sel: Selection, store: bool) -> np.ndarray:
         """Host addresses of global addresses, without asking who else uses them; raises OutOfBounds or Misaligned."""
@@ -248,8 +252,9 @@ class GlobalMemory:
                     )
         return None
 
-    def _refuse_unwritten(self, host: np.ndarray, nbytes: int, sel: Selection) -> None:
+    def _refuse_unwritten(self, host: np.ndarray, access: Access, sel: Selection) -> None:
         assert self.fresh is not None
+        nbytes = access.nbytes
         first = host & ~7
         bad = self.fresh(first)
         for further in range(8, nbytes, 8):
@@ -260,12 +265,18 @@ class GlobalMemory:
             found = self.find(at)
             name = found.label if found is not None else "global memory"
             offset = at - found.start if found is not None else None
-            raise Uninitialized(
+            error = Uninitialized(
                 f"load of {nbytes} bytes reads memory of {name} that nobody has written: torch.empty leaves it so",
                 threads=threads_of(sel)[bad],
                 hint="torch.zeros, or write it first",
                 locations=(Location("global", offset, nbytes, name if offset is not None else "", address=at),),
             )
+            others = [inst for inst in found.writers if inst != access.inst] if found is not None else []
+            if others:
+                error.hint += "; or the wait for those threads of this kernel that will write it"
+                for inst in others[:WRITERS]:
+                    self.note(error, inst, "this kernel writes there")
+            raise error
 
     def written_labels(self) -> list[str]:
         """Tensors that a launch has stored to so far."""

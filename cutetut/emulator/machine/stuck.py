@@ -13,7 +13,7 @@ from .machine import Machine
 from .threads import DONE
 
 # How surely a cause is the one, in a deadlock that may have several
-CERTAIN, NOBODY_EVER, TOO_FEW, OTHERWISE = range(4)
+CERTAIN, SPINS, NOBODY_EVER, TOO_FEW, OTHERWISE = range(5)
 PLACES = 4  # of one kind that a line names
 
 Candidates = dict[str, list[int]]  # source line -> the threads that can reach it

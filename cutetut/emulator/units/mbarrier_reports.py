@@ -31,6 +31,10 @@ from .mbarrier_objects import Mbarrier, Waiter, place_of
 
 BYTES = "the byte count of expect_tx, that of all copies of a phase: with less, waiters read too early"
 ANNOUNCED = "the byte count of expect_tx against the bytes that the copies bring"
+UNANNOUNCED = (
+    "the arrive with expect_tx (the producer's acquire of the stage) that belongs before the copies: nobody has "
+    "announced the bytes of this phase"
+)
 DESTINATION = ", and to which CTA each copy goes: its rank, or the multicast mask"
 ARRIVALS = "the arrival count of mbarrier_init against the threads that arrive"
 AHEAD = (
@@ -185,6 +189,8 @@ class Waits:
     def _causes(self, barrier: Mbarrier, helped: bool) -> list[Cause]:
         """What usually leads to such a wait."""
         where = f"the mbarrier at shared offset {barrier.offset}"
+        if barrier.bytes < 0 and not barrier.arrivals:
+            return [Cause(CERTAIN, UNANNOUNCED)]
         if barrier.bytes < 0 or (barrier.bytes > 0 and not barrier.pending):
             return [Cause(CERTAIN, ANNOUNCED + (DESTINATION if self.machine.cluster_size > 1 else ""))]
         missed = [self._missed(barrier, waiter) for waiter in barrier.waiters]

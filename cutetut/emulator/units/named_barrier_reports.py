@@ -7,10 +7,11 @@ from typing import Protocol
 
 import numpy as np
 
-from ..errors import DivergentBarrier, EmulatorError, IllegalInstruction
+from ..checks.ordering import Ordering
+from ..errors import DivergentBarrier, EmulatorError, IllegalInstruction, MissingBarrier
 from ..findings import Location
 from ..machine.machine import Machine
-from ..machine.stuck import OTHERWISE, Cause, Report, Wait, by_instruction, threads_in
+from ..machine.stuck import CERTAIN, OTHERWISE, Cause, Report, Wait, by_instruction, threads_in
 from ..machine.threads import DONE
 from ..ptx.syntax import Immediate, Instruction
 from .named_barrier_phases import NamedBarrier
@@ -28,6 +29,7 @@ class Barriers(Protocol):
     used: dict[tuple[int, int], dict[int, Instruction]]  # (warp, number) -> count -> where it arrived
     last_wait: dict[tuple[int, int], NamedBarrier]  # (warp, number) -> the last phase it waited for
     last_of_cta: dict[tuple[int, int], NamedBarrier]  # the last phase of a barrier without a count
+    complete: dict[tuple[int, int], NamedBarrier]  # the last phase that is complete
 
     def live_threads(self, cta: int) -> int:
         """The threads that a barrier without a count waits for."""
@@ -112,6 +114,41 @@ def left_behind(unit: Barriers, cta: int) -> None:
             )  # fmt: skip
 
 
+# -- one number for two groups --------------------------------------------------------------------
+
+
+def check_turn(unit: Barriers, cta: int, number: int, expected: int, threads: np.ndarray, inst: Instruction) -> None:
+    """Warps are about to arrive: those who took no part in the phase before must come after all who did.
+
+    Had they come earlier, they would have counted for that phase, in the place of others.  Raises MissingBarrier.
+    Phases with other counts are left to `two_counts`.
+    """
+    before = unit.complete.get((cta, number))
+    if before is None or before.expected != expected:
+        return
+    machine = unit.machine
+    for warp in np.unique(threads >> 5).tolist():
+        if (unknown := before.unknown_to(warp, machine.unit(Ordering).clocks)) is not None:
+            error = _out_of_turn(machine, number, expected, 32 * warp, unknown)
+            if not machine.scheduler.tolerates("race", error, inst):
+                raise error
+
+
+def _out_of_turn(
+    machine: Machine, number: int, expected: int, thread: int, before: tuple[Instruction, int]
+) -> MissingBarrier:
+    here, there = (f"warp {int(machine.in_cta[t]) // 32}" for t in (thread, before[1]))
+    error = MissingBarrier(
+        f"{here} comes to barrier {number}, and nothing orders that after the phase before, in which {there} came: "
+        "a little earlier it would have counted for that phase, in the place of another warp",
+        threads=np.array([thread]),
+        hint=f"the thread count of barrier {number}, {expected}, if more warps are to meet there; its number, if these "
+        "warps are not to meet; or, where they take turns, what is to order these",
+    )
+    machine.scheduler.note(error, *before, "the arrival in the phase before")
+    return error
+
+
 # -- barriers in a branch -------------------------------------------------------------------------
 
 
@@ -134,8 +171,14 @@ def in_a_branch(unit: Barriers, here: int, other: int) -> EmulatorError | None:
 
 
 def _one_is_behind(report: Report, number: int, a: int, b: int) -> bool:
-    """Whether a warp comes from one barrier to the other next, and not back: then these are not two roles' own."""
-    return (b in _behind(report, a, number)) != (a in _behind(report, b, number))
+    """Whether one of two barriers is in a branch in front of the other, and they are not two roles' own.
+
+    A warp comes from it to the other next, and not back; or, in a loop, from it always to the other, and from that to
+    either, for not all take the branch.
+    """
+    after_a, after_b = _behind(report, a, number), _behind(report, b, number)
+    in_loop = (after_a == {b} and b in after_b) or (after_b == {a} and a in after_a)
+    return (b in after_a) != (a in after_b) or in_loop
 
 
 def _meets(report: Report, phase: NamedBarrier | None, number: int, warp: int) -> set[int]:
@@ -218,12 +261,30 @@ def _wait(unit: Barriers, cta: int, number: int, phase: NamedBarrier, report: Re
         who = report.warps(np.array(firsts))
         lines.append(f"    arrived in other phases with a count of {count}: {who} ({where})")
     arrived = np.concatenate([threads for _, threads in phase.arrivals])
-    away = np.setdiff1d(np.flatnonzero(unit.machine.cta_of == cta), arrived)
-    could = report.candidates(away, lambda inst, _: number in _numbers(inst))
-    lines.append(f"    could still arrive: {report.could(could)}")
     waiting = np.concatenate([threads for _, threads in phase.waiting])
-    sides += report.missing(could, str(place))
-    return Wait(waiting, lines, threads_in(could), [Cause(OTHERWISE, USE)], sides, (place,))
+    could = report.candidates(
+        np.setdiff1d(np.flatnonzero(unit.machine.cta_of == cta), waiting), lambda inst, _: number in _numbers(inst)
+    )
+    fresh = {place: np.setdiff1d(threads, arrived).tolist() for place, threads in could.items()}
+    fresh = {place: threads for place, threads in fresh.items() if threads}
+    lines.append(f"    could still arrive: {report.could(fresh)}")
+    at_most = phase.arrived + 32 * len(np.unique(threads_in(could) >> 5))
+    if phase.expected and phase.arrived < at_most < expected:
+        text = f"the thread count of barrier {number}: it waits for {expected} threads, and at most {at_most} can come"
+        return Wait(waiting, lines, causes=[Cause(CERTAIN, text)], sides=sides, locations=(place,))
+    lines += _left_elsewhere(unit, cta, phase, report)
+    sides += report.missing(fresh, str(place))
+    return Wait(waiting, lines, threads_in(fresh), [Cause(OTHERWISE, USE)], sides, (place,))
+
+
+def _left_elsewhere(unit: Barriers, cta: int, phase: NamedBarrier, report: Report) -> list[str]:
+    """Arrivals with the same count at other barriers of the CTA, where nobody waits: they may be meant for this one."""
+    return [
+        f"    arrived at barrier {number}, where nobody waits: {report.warps(threads)} ({report.short(inst)})"
+        for (owner, number), other in unit.pending.items()
+        if owner == cta and not other.waiting and other.expected == phase.expected
+        for inst, threads in by_instruction(other.passing)
+    ]
 
 
 def _numbers(inst: Instruction) -> Collection[int]:

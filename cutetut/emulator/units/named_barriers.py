@@ -32,6 +32,7 @@ class Barriers(UnitState):
         self.used: dict[tuple[int, int], dict[int, Instruction]] = {}  # (warp, number) -> count -> where it arrived
         self.last_wait: dict[tuple[int, int], NamedBarrier] = {}  # (warp, number) -> the last phase it waited for
         self.last_of_cta: dict[tuple[int, int], NamedBarrier] = {}  # the last phase of a barrier without a count
+        self.complete: dict[tuple[int, int], NamedBarrier] = {}  # the last phase that is complete
         self.votes = np.zeros(machine.T, np.bool_)
 
     def reset(self) -> None:
@@ -39,6 +40,13 @@ class Barriers(UnitState):
         self.used.clear()
         self.last_wait.clear()
         self.last_of_cta.clear()
+        self.complete.clear()
+
+    def everybody_meets(self) -> None:
+        """The barrier of every resident CTA completes at once, with all warps."""
+        self.last_of_cta.clear()
+        self.complete.clear()  # nobody can come too early for what all know of
+        self.machine.unit(Ordering).clocks.meet_in_ctas(self.machine.residents)
 
     def arrive(
         self,
@@ -62,11 +70,11 @@ class Barriers(UnitState):
             mine = threads[(ctas == cta) & (ids == number) & (count == expected)]
             parts = np.split(mine, np.flatnonzero(np.diff(machine.warp_of[mine])) + 1)
             if expected == ALL_THREADS:
-                self._arrive_cta(cta, number, expected, mine, len(parts), inst, wait, on_release)
+                self._arrive_cta(cta, number, expected, mine, inst, wait, on_release)
                 continue
             for part in parts:  # each warp on its own: one may complete a phase and the next begin another
                 self.used.setdefault((int(part[0]) >> 5, number), {})[expected] = inst
-                self._arrive_cta(cta, number, expected, part, 1, inst, wait, on_release)
+                self._arrive_cta(cta, number, expected, part, inst, wait, on_release)
 
     def _arrive_cta(
         self,
@@ -74,7 +82,6 @@ class Barriers(UnitState):
         number: int,
         expected: int,
         mine: np.ndarray,
-        warps: int,
         inst: Instruction,
         wait: bool,
         on_release: Step | None,
@@ -99,10 +106,9 @@ class Barriers(UnitState):
             before, threads = (barrier.waiting + barrier.passing)[0]
             self.machine.scheduler.note(error, before, int(threads[0]), "the pending phase was begun here")
             raise error
-        barrier.arrived += 32 * warps
-        barrier.known = self.machine.unit(Ordering).release(mine).join(barrier.known)
+        reports.check_turn(self, cta, number, expected, mine, inst)
+        barrier.arrive(inst, mine, wait, self.machine.unit(Ordering).release(mine))
         barrier.on_release = on_release or barrier.on_release
-        (barrier.waiting if wait else barrier.passing).append((inst, mine))
         if wait and expected != ALL_THREADS:
             for warp in warps_of(mine).tolist():
                 self.last_wait[warp, number] = barrier
@@ -121,7 +127,7 @@ class Barriers(UnitState):
                 kind="too-many-arrivals",
                 locations=(reports.location(self.machine, cta, number),),
             )
-        del self.pending[cta, number]
+        self.complete[cta, number] = self.pending.pop((cta, number))
         if barrier.expected == ALL_THREADS:
             self.last_of_cta[cta, number] = barrier
         if barrier.waiting:
@@ -188,8 +194,7 @@ def _sync(inst: Instruction, machine: Machine) -> Step:
     def step(sel: Selection) -> int | None:
         scheduler = machine.scheduler
         if same_barrier and scheduler.common is not None and not machine.unit(Barriers).pending:
-            machine.unit(Barriers).last_of_cta.clear()
-            machine.unit(Ordering).clocks.meet_in_ctas(machine.residents)
+            machine.unit(Barriers).everybody_meets()
             return following  # the whole machine stands here: all barriers complete at once
         machine.unit(Barriers).arrive(sel, ids[sel], count[sel], inst, wait=True)
         return None

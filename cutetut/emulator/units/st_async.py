@@ -107,7 +107,7 @@ def decode_store(inst: Instruction, machine: Machine) -> Step:
         raise unsupported(inst, "a store is at most 16 bytes")
     remote = _Remote(inst, machine, count)
     unit, marks = remote.unit, stored_marks(inst, machine.unwritten_marks)
-    access = machine.checks.uses(Access(inst.index, remote.nbytes, Kind.COPY))
+    access = machine.checks.uses(Access(inst.index, remote.nbytes, Kind.REMOTE))
 
     def step(sel: Selection) -> None:
         threads = threads_of(sel)
@@ -142,7 +142,7 @@ def decode_reduction(inst: Instruction, machine: Machine) -> Step:
     if words[:2] != ["shared::cluster", COMPLETION] or len(words) != 3 or kind not in REDUCED.get(words[2], ()):
         raise unsupported(inst)
     remote, function = _Remote(inst, machine, 1), update(words[2], kind)
-    access = machine.checks.uses(Access(inst.index, remote.unit, Kind.COPY, CLUSTER))
+    access = machine.checks.uses(Access(inst.index, remote.unit, Kind.REMOTE, CLUSTER))
     memory: np.ndarray = HOST[remote.unit].view(DTYPES[kind])
 
     def step(sel: Selection) -> None:

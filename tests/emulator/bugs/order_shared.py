@@ -1,8 +1,9 @@
 """Shared memory between warps and between the CTAs of a cluster: each kernel here is correct, and small.
 
 `rows` and `codes` mirror rows (float32 and int8), `halves` swaps what two warps wrote into the two halves of a word,
-`turns` writes one row twice, `broadcast` hands one number per round to four warps, `count` counts values, `lock` adds
-under a lock, `leave` has a warp that leaves early, `gather` and `send` write into another CTA.
+`turns` writes one row twice, `two_pairs` mirrors two halves in turn, `broadcast` hands one number per round to four
+warps, `count` counts values, `lock` adds under a lock, `leave` has a warp that leaves early, `gather` and `send` write
+into another CTA.
 """
 
 import cutlass
@@ -93,6 +94,24 @@ def turns_kernel(mX: cute.Tensor, mY: cute.Tensor):
 @cute.jit
 def turns(mX: cute.Tensor, mY: cute.Tensor):
     turns_kernel(mX, mY).launch(grid=(1, 1, 1), block=(64, 1, 1))
+
+
+@cute.kernel
+def two_pairs_kernel(mX: cute.Tensor, mY: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    pair = cute.arch.make_warp_uniform(cute.arch.warp_idx()) // 2
+    row = shared(cutlass.Float32, THREADS)
+    for turn in cutlass.range(2, unroll=1):
+        if pair == turn:
+            row[tid] = mX[tid]  # a half
+            cute.arch.barrier(barrier_id=1, number_of_threads=64)  # the pair's half is there
+            mY[tid] = row[tid ^ 63]
+        cute.arch.sync_threads()  # the next pair's turn
+
+
+@cute.jit
+def two_pairs(mX: cute.Tensor, mY: cute.Tensor):
+    two_pairs_kernel(mX, mY).launch(grid=(1, 1, 1), block=(THREADS, 1, 1))
 
 
 @cute.kernel

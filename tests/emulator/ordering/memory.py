@@ -60,6 +60,8 @@ WROTE, READS = "mRow[tid] = mX[tid]", "mY[tid] = mRow[THREADS - 1 - tid]"
 ADDED = "mY[tid] = mY[tid] + mX"
 SWAPPED = 'cute.arch.store(mState.iterator + cta, Int32(1), sem="release", scope="gpu"); mValue[cta, 0] = own'
 
+SUM_OF_THE_CTA = 'cute.arch.atomic_add(mAll.iterator + tid, mX[cta, tid], scope="cta")'
+
 
 MISTAKES = {
     **of("row", ("mOwn[tid] = mX", "mY[tid] = mOwn["), warps_of_one_cta=("# the row is there", NOTHING)),
@@ -140,6 +142,7 @@ MISTAKES = {
     **of("tiles", ("mY[row, tid] = mX",), two_ctas_write_a_row=("# of the result", "row = cta // 2")),
     **of("stripes", ("mY[2 * tid",), two_ctas_write_a_byte=("mY[2 * tid + cta]", "mY[2 * tid] = mX[cta, tid]")),
     **of("sums", ("mAll[tid] = mAll",), sums_without_atomics=("# to the sums", "mAll[tid] = mAll[tid] + mX[cta, tid]")),
+    **of("sums", ("mAll.iterator + tid",), sums_within_the_cta=("# to the sums", SUM_OF_THE_CTA)),
 }  # fmt: skip
 
 HARMLESS: Harmless = {

@@ -13,6 +13,8 @@ VOLATILE = (
 )
 ROW, MIRRORED = "row[tid] = mX[n, tid]", "mY[n, tid] = row[THREADS - 1 - tid]"
 THERE, READ = "# the row is there", "# the row is no longer needed"
+TURN, PAIRS_BARRIER = "# the next pair's turn", "# the pair's half is there"
+PAIR_OF_ITS_OWN = "cute.arch.barrier(barrier_id=1 + pair, number_of_threads=64)"
 REMOTE = "# the remote store"
 CODE, CODES_READ = "code[tid] = mX[n, tid]", "mY[n, tid] = code[THREADS - 1 - tid]"
 
@@ -27,6 +29,7 @@ KERNELS = {
     "codes": Kernel("order_shared", "codes", elementwise((3, 128), mirrored, torch.int8)),
     "halves": Kernel("order_shared", "halves", elementwise((64,), lambda x: x.roll(32), torch.float16)),
     "turns": Kernel("order_shared", "turns", elementwise((2, 32), lambda x: x[1].repeat(2))),
+    "two_pairs": Kernel("order_shared", "two_pairs", elementwise((128,), lambda x: x.view(2, 64).flip(1).reshape(128))),
     "broadcast": Kernel("order_shared", "broadcast", elementwise((3,), lambda x: x[:, None].expand(3, 128))),
     "count": Kernel("order_shared", "count", _histogram),
     "lock": Kernel("order_shared", "lock", elementwise((4,), lambda x: x.sum()[None], torch.int32)),
@@ -63,6 +66,9 @@ MISTAKES = {
     "two_warps_write": Mistake(
         "turns", (("# the first value is there", NOTHING),), RACE, ("mX[0, lane]", "mX[1, lane]"), new=True
     ),
+    "one_barrier_for_two_pairs": Mistake(
+        "two_pairs", ((TURN, NOTHING),), RACE, (PAIRS_BARRIER, PAIRS_BARRIER), new=True
+    ),
     "only_the_last_reader_releases": Mistake(
         "broadcast", (("FIRST, LAST = 0, 3", "FIRST, LAST = 3, 3"),), RACE,
         ("number[0] = mX[n]", "mY[n, tid] = number[0]"), new=True,
@@ -92,7 +98,7 @@ MISTAKES = {
     ),
     "exited_warp": Mistake(
         "leave", (("# all four warps", NOTHING), ("# the other three warps", "cute.arch.sync_threads()")),
-        RACE, ("row[tid] = mX[tid]", "mY[tid] = row[THREADS"),
+        RACE, ("row[tid] = mX[tid]\n", "mY[tid] = row[THREADS"),
     ),
     "two_ctas_write": Mistake(
         "gather", (("place = tid + 32 * rank", "place = tid"),), RACE, (REMOTE,), new=True
@@ -107,5 +113,6 @@ MISTAKES = {
 }  # fmt: skip
 
 HARMLESS: Harmless = {
+    "a_barrier_for_each_pair": ("two_pairs", ((TURN, NOTHING), (PAIRS_BARRIER, PAIR_OF_ITS_OWN))),
     "fence_beside_the_barrier": ("rows", ((THERE, "cute.arch.fence_acq_rel_cta(); cute.arch.sync_threads()"),)),
 }

@@ -15,6 +15,7 @@ _SHARED = {
     "bytes_written_too_early": "no barrier before single bytes are overwritten",
     "upper_half_read_too_early": "no barrier between two warps that write the halves of a word and read each other's",
     "two_warps_write": "no barrier between two warps that write the same row",
+    "one_barrier_for_two_pairs": "two pairs of warps meet at a barrier of the same number, and nothing orders them",
     "only_the_last_reader_releases": "a place is refilled when only the last of its four readers has given it back",
     "only_the_first_reader_releases": "a place is refilled when only the first of its four readers has given it back",
     "store_before_an_atomic": "no barrier between setting counters to zero and counting with atomics",
@@ -78,6 +79,7 @@ _MEMORY = {
     "two_ctas_write_a_row": "two CTAs write different values to one row",
     "two_ctas_write_a_byte": "two CTAs write different values to one byte",
     "sums_without_atomics": "CTAs add to one row without atomics",
+    "sums_within_the_cta": "CTAs add to one row with atomics at the scope of the CTA",
 }
 
 _PROXIES = {
