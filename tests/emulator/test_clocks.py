@@ -39,14 +39,19 @@ def test_hearing_it_often_takes_no_more_room() -> None:
 
 
 def fenced_by_lanes(*steps: tuple[str, int]) -> bool:
-    """Whether all that the writer's lanes 0 and 1 have done is fenced; a step is ("use" or "fence", lane)."""
-    clocks = Clocks(2)
+    """Whether a warp that meets the writer finds all that its lanes did fenced; ("use" or "fence", lane)."""
+    clocks, used = Clocks(2), dict[int, int]()
     for step, lane in steps:
         if step == "use":
             clocks.touch(np.array([32 + lane]))
+            used[lane] = int(clocks.time(1))
         else:
             clocks.fence(WRITER, (ASYNC_SHARED,), np.array([1 << lane], np.uint32))
-    return bool(clocks.seen[ASYNC_SHARED, 1, 1] >= clocks.time(1) - 1)
+    clocks.meet(np.arange(2))
+    return all(
+        clocks.seen[ASYNC_SHARED, 0, 1] >= time or clocks.fenced_by_lane(ASYNC_SHARED, 32 + lane, time, 0)
+        for lane, time in used.items()
+    )
 
 
 def test_lanes_may_come_to_a_fence_one_after_the_other() -> None:
