@@ -182,16 +182,16 @@ def test_rows_are_added_to_one_notebook(capsys, args):
 def test_run_returns_one_if_a_notebook_failed(monkeypatch):
     from cutetut import execute
 
-    monkeypatch.setattr(execute, "run", lambda names: 2)
+    monkeypatch.setattr(execute, "run", lambda names, jobs: 2)
     assert main(["run"]) == 1
-    monkeypatch.setattr(execute, "run", lambda names: 0)
+    monkeypatch.setattr(execute, "run", lambda names, jobs: 0)
     assert main(["run"]) == 0
 
 
 def test_an_interruption_is_no_traceback(monkeypatch, capsys):
     from cutetut import execute
 
-    def interrupted(names):
+    def interrupted(names, jobs):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(execute, "run", interrupted)
@@ -202,7 +202,7 @@ def test_an_interruption_is_no_traceback(monkeypatch, capsys):
 def test_a_full_disk_is_no_traceback(monkeypatch, capsys):
     from cutetut import execute
 
-    def full(names):
+    def full(names, jobs):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(execute, "run", full)
