@@ -5,6 +5,8 @@ Importing this chooses where kernels run as soon as CuTe DSL is imported too, an
 
 from . import backend
 
+__version__ = "0.1.0"
+
 backend.activate_with_dsl()
 
 

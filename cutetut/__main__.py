@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cutetut import backend
+from cutetut import __version__, backend
 
 # options of `emulate` that stand for a variable: the values it takes, and what it says
 SETTINGS = {
@@ -24,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
     """The subcommands and their arguments."""
     name = "cutetut" if Path(sys.argv[0]).name == "cutetut" else "python -m cutetut"
     top = argparse.ArgumentParser(prog=name, description=__doc__)
-    top.add_argument("--version", action="version", version=f"cutetut {importlib.metadata.version('cutetut')}")
+    top.add_argument("--version", action="version", version=f"cutetut {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     commands.add_parser("doctor", help="what this machine has, what will run where, what to do about problems")
     run = commands.add_parser("run", help="execute notebooks here, changing no file")
