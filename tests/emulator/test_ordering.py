@@ -56,6 +56,7 @@ def test_unordered_accesses_are_told(name: str, tmp_path: Path, monkeypatch: pyt
         assert isinstance(caught.value, EmulatorError | EmulatorWarning)
         check_report(caught.value.report, str(caught.value))
         assert not unnamed(loaded, mistake.lines, caught.value.report), caught.value.report
+        assert caught.value.report.locations
 
 
 @pytest.mark.emulator

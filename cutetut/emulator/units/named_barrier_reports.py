@@ -130,6 +130,7 @@ def check_turn(unit: Barriers, cta: int, number: int, expected: int, threads: np
     for warp in np.unique(threads >> 5).tolist():
         if (unknown := before.unknown_to(warp, machine.unit(Ordering).clocks)) is not None:
             error = _out_of_turn(machine, number, expected, 32 * warp, unknown)
+            error.locations = (location(machine, cta, number),)
             if not machine.scheduler.tolerates("race", error, inst):
                 raise error
 
