@@ -30,7 +30,7 @@ from . import backend, collector
 from .emulator import findings
 from .emulator.checks import tolerance
 from .emulator.errors import EmulatorError
-from .emulator.host import compilation, cuda_torch, driver, fresh, live, newer_gpus, pool
+from .emulator.host import compilation, compile_cache, cuda_torch, driver, fresh, live, newer_gpus, pool
 from .emulator.host.patches import Patches
 
 _HERE = str(Path(__file__).parent)
@@ -41,9 +41,8 @@ CACHES = {"QUACK": "quack", "FLASH_ATTENTION_CUTE_DSL": "flash_attention"}
 
 
 def own_cache() -> Path:
-    """The folder in the user's cache (XDG base directory specification) for files that emulated programs keep."""
-    chosen = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(chosen) if os.path.isabs(chosen) else Path.home() / ".cache") / "cutetut" / "emulate"
+    """The folder for files that emulated programs keep."""
+    return compile_cache.user_cache() / "emulate"
 
 
 def run(

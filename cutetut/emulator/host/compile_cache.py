@@ -34,8 +34,14 @@ def folder() -> Path | None:
     if chosen:
         return Path(chosen).expanduser()
     with contextlib.suppress(RuntimeError):  # no home folder
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cutetut" / "compiled"
+        return user_cache() / "compiled"
     return None
+
+
+def user_cache() -> Path:
+    """This package's folder in the user's cache (XDG base directory specification); RuntimeError without a home."""
+    chosen = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(chosen) if os.path.isabs(chosen) else Path.home() / ".cache") / "cutetut"
 
 
 def key(*parts: bytes) -> str:
