@@ -145,7 +145,7 @@ class Reports:
     ) -> None:  # fmt: skip
         """Threads use what others wrote, and nothing orders the two."""
         stamp, rows, at = first(shadow, found, late, host, threads)
-        place = self._place(shadow, at)
+        place = self.place(shadow, at)
         kind = self.kinds.get(stamp.agent, "warp")
         if kind == "warp":
             error = self._unordered(access, place, stamp, threads[rows], "has " + self._did(stamp))
@@ -167,7 +167,7 @@ class Reports:
         if not written.any():
             return
         stamp, rows, at = first(shadow, found, written, host, threads)
-        place, reader = self._place(shadow, at), self._reader(stamp, int(threads[rows][0]))
+        place, reader = self.place(shadow, at), self._reader(stamp, int(threads[rows][0]))
         error = IllegalInstruction(
             f"load of {place} through the read-only cache (ld.global.nc), and {reader} has {self._did(stamp)} it in "
             "this launch: the cache may hold what was there before",
@@ -181,7 +181,7 @@ class Reports:
     ) -> None:  # fmt: skip
         """Threads write what others may still be reading."""
         stamp, rows, at = first(shadow, found, late, host, threads)
-        error = self._unordered(access, self._place(shadow, at), stamp, threads[rows], "has loaded from")
+        error = self._unordered(access, self.place(shadow, at), stamp, threads[rows], "has loaded from")
         self.tell(error, access.inst)
 
     def after_async_read(
@@ -197,7 +197,7 @@ class Reports:
         op = self.machine.pending.reading(at)
         if op is not None:
             raise self.under_way("a store to shared memory that is still being read by", op, threads[rows], at)
-        place = self._place(shadow, at)
+        place = self.place(shadow, at)
         error = self.still_needed(stamp, threads[rows], place, access.inst, "a store to")
         waited = self.clocks.seen[GENERIC, self.owners[stamp.agent] >> 5, stamp.agent] >= stamp.time
         if self.kinds.get(stamp.agent) != "wgmma" or not waited:
@@ -218,7 +218,7 @@ class Reports:
     ) -> None:  # fmt: skip
         """Threads store to global memory that a copy may still read."""
         stamp, rows, at = first(shadow, found, late, host, threads)
-        error = self.still_needed(stamp, threads[rows], self._place(shadow, at), access.inst, "a store to")
+        error = self.still_needed(stamp, threads[rows], self.place(shadow, at), access.inst, "a store to")
         self.tell(error, access.inst)
 
     def still_needed(self, stamp: Stamp, threads: np.ndarray, place: Location, inst: int, verb: str) -> EmulatorError:
@@ -436,9 +436,6 @@ class Reports:
         """The number in its CTA of the warp that an agent works for."""
         return (self.owners[stamp.agent] >> 5) % self.machine.warps_per_cta
 
-    def _place(self, shadow: Shadow, host: int) -> Location:
-        return self.place_of(host, shadow.granule)
-
     def place_of(self, host: int, nbytes: int = 1) -> Location:
         """Where a host address of shared or global memory lies."""
         shared = self.machine.shared
@@ -451,8 +448,8 @@ class Reports:
         return Location("global", host - found.start, nbytes, found.label, address=host)
 
     def place(self, shadow: Shadow, host: int) -> Location:
-        """Where a host address lies."""
-        return self._place(shadow, host)
+        """Where a granule lies, by its host address."""
+        return self.place_of(host, shadow.granule)
 
     def _history(self, threads: np.ndarray) -> list[str]:
         return self.machine.history(int(threads[0]))
