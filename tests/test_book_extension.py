@@ -331,10 +331,10 @@ def test_counts_without_a_chapter_are_an_error(build: Build, tmp_path: Path, mon
     assert "ERROR: counted" in said
 
 
-def peer(name: str, source: str, said: str = "", passed: bool = True) -> dict[str, Any]:
+def peer(name: str, source: str, said: str = "", passed: bool = True, fault: str = "") -> dict[str, Any]:
     """A row of the record of other people's kernels."""
-    times = {"seconds": 9.1, "cpu_seconds": 4.26}
-    return {"name": name, "source": source, "covers": f"what {name} does", "passed": passed, "said": said, **times}
+    ended = {"passed": passed, "said": said, "fault": fault, "seconds": 9.1, "cpu_seconds": 4.26}
+    return {"name": name, "source": source, "covers": f"what {name} does", **ended}
 
 
 def test_other_peoples_kernels_become_a_sentence_and_a_table(
@@ -344,6 +344,7 @@ def test_other_peoples_kernels_become_a_sentence_and_a_table(
     found = [
         peer("gemm", "NVIDIA/cutlass"), peer("norm", "q", "warning: by chance"),
         peer("fmha", "NVIDIA/cutlass", "Deadlock: every thread waits", passed=False),
+        peer("ring", "q", "MissingBarrier: a copy", passed=False, fault="no barrier"),
     ]  # fmt: skip
     record = tmp_path / "peers.json"
     record.write_text(json.dumps({"provenance": facts, "peers": found}))
@@ -351,12 +352,13 @@ def test_other_peoples_kernels_become_a_sentence_and_a_table(
     said, pages = build({"index.md": "# Index\n\n```{peers}\n```\n"})
     assert said == ""
     page = (pages / "index.html").read_text()
-    assert "2 of 3 passed, 1 of them with a warning" in page
+    assert "2 of 4 passed, 1 of them with a warning; 1 with a fault of its own" in page
     assert "NVIDIA/cutlass 71, q 6, CuTe DSL 4.8, completions late, 2026-11-22" in page
     assert cells_of(page)[1:] == [
         ["gemm", "NVIDIA/cutlass", "what gemm does", "passed", "4.3 s"],
         ["norm", "q", "what norm does", "passed, warning: by chance", "4.3 s"],
         ["fmha", "NVIDIA/cutlass", "what fmha does", "Deadlock: every thread waits", "4.3 s"],
+        ["ring", "q", "what ring does", "MissingBarrier: a copy. The fault: no barrier.", "4.3 s"],
     ]
 
 

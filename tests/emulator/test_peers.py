@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -50,22 +51,28 @@ def test_every_driver_that_a_command_names_is_there() -> None:
                 assert Path(word).is_file(), name
 
 
-@pytest.mark.parametrize(("body", "status"), [("print('PASS')", 0), ("raise ValueError('no')", 1)])
+@pytest.mark.parametrize("fault", ["", "a fault of its own"])
+@pytest.mark.parametrize(("body", "passes"), [("print('PASS')", True), ("raise ValueError('no')", False)])
 def test_a_run_is_printed_and_written(
-    body: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    body: str,
+    passes: bool,
+    fault: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     script = tmp_path / "cutlass/examples/python/CuTeDSL/it.py"
     script.parent.mkdir(parents=True)
     script.write_text(f"import os\nassert os.environ['CUTETUT_ASYNC'] == 'early'\n{body}\n")
-    monkeypatch.setattr(peers, "PEERS", {"it": PRINTS})
+    monkeypatch.setattr(peers, "PEERS", {"it": dataclasses.replace(PRINTS, fault=fault)})
     record = tmp_path / "peers.json"
-    assert peers.main([str(tmp_path), "--policy", "early", "--write", str(record)]) == status
+    assert peers.main([str(tmp_path), "--policy", "early", "--write", str(record)]) == int(passes == bool(fault))
     found = json.loads(record.read_text())
     (outcome,) = found["peers"]
     assert found["provenance"]["policy"] == "early"
-    assert outcome["passed"] == (status == 0) and outcome["cpu_seconds"] > 0
-    assert outcome["said"] == ("ValueError: no" if status else "")
-    assert f"{1 - status} of 1 passed" in capsys.readouterr().out
+    assert outcome["passed"] == passes and outcome["fault"] == fault and outcome["cpu_seconds"] > 0
+    assert outcome["said"] == ("" if passes else "ValueError: no")
+    assert f"{int(passes)} of 1 passed" in capsys.readouterr().out
 
 
 def test_a_name_that_nobody_has_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

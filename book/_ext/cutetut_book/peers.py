@@ -26,8 +26,10 @@ def sentence(facts: Mapping[str, str], runs: Runs) -> str:
     warned = sum(bool(run["said"]) for run in passed)
     sources = ", ".join(f"{source} {facts[source]}" for source in dict.fromkeys(run["source"] for run in runs))
     with_warning = f", {warned} of them with a warning" if warned else ""
+    faulty = sum(bool(run["fault"]) for run in runs)
+    and_faulty = f"; {faulty} with a fault of its own" if faulty else ""
     return (
-        f"{len(passed)} of {len(runs)} passed{with_warning}: {sources}, CuTe DSL {facts['cutlass_dsl']}, "
+        f"{len(passed)} of {len(runs)} passed{with_warning}{and_faulty}: {sources}, CuTe DSL {facts['cutlass_dsl']}, "
         f"completions {facts['policy']}, {facts['date']}."
     )
 
@@ -37,6 +39,8 @@ def rows(runs: Runs) -> list[list[str]]:
     found = []
     for run in runs:
         end = ", ".join(filter(None, ["passed" if run["passed"] else "", run["said"]]))
+        if run["fault"]:
+            end += f". The fault: {run['fault']}."
         found.append([run["name"], run["source"], run["covers"], end, f"{run['cpu_seconds']:.1f} s"])
     return found
 

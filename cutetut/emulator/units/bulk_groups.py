@@ -38,13 +38,16 @@ class BulkGroups(UnitState):
         """Finish all but the newest `keep` groups, or only their reading of shared memory."""
         groups = self.committed.get(thread, [])
         ready = groups[: max(0, len(groups) - keep)]
+        until: dict[int, int] = {}  # lanes with the same operands issue one store, which counts as its first lane's
         for operation in (op for group in ready for op in group):
             if read_only and operation.read is not None:
                 if not operation.done:
                     operation.read()
             else:
                 self.machine.pending.complete(operation)
-            self._waited(thread, operation, read_only)
+            until[operation.thread] = max(operation.time, until.get(operation.thread, 0))
+        for issuer, time in until.items():
+            self._waited(thread, issuer, time, read_only)
         if not read_only:
             self.committed[thread] = groups[len(ready) :]
 
@@ -61,12 +64,13 @@ class BulkGroups(UnitState):
         order.next_time(writing)
         return reading, writing, time
 
-    def _waited(self, thread: int, operation: Operation, read_only: bool) -> None:
+    def _waited(self, thread: int, issuer: int, time: int, read_only: bool) -> None:
+        """A thread has waited for the stores that count as an issuer's, up to a time."""
         order, one = self.machine.unit(AsyncOrdering), slice(thread, thread + 1)
-        reading, writing = self.agents(operation.thread)
-        order.waited(one, reading, operation.time)
+        reading, writing = self.agents(issuer)
+        order.waited(one, reading, time)
         if not read_only:
-            order.waited(one, writing, operation.time)
+            order.waited(one, writing, time)
 
 
 @opcode("cp.async.bulk.commit_group", unit="tma", section="9.7.9.28.1", results=0)
