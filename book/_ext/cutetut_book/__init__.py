@@ -5,7 +5,21 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from . import bugs, counted, generated, offline, ordering, peers, provenance, rooms, still, vendor
+from . import (
+    bugs,
+    card,
+    counted,
+    generated,
+    ladder,
+    offline,
+    ordering,
+    peers,
+    provenance,
+    recorded,
+    rooms,
+    still,
+    vendor,
+)
 
 # The pages describe this checkout's package, whichever one is installed.
 sys.path.insert(0, str(vendor.ROOT))
@@ -13,6 +27,6 @@ sys.path.insert(0, str(vendor.ROOT))
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register every part of the extension; each can be read on its own."""
-    for part in (offline, provenance, still, generated, bugs, ordering, counted, peers, rooms):
+    for part in (offline, provenance, still, generated, bugs, ordering, counted, peers, rooms, ladder, recorded, card):
         part.setup(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
