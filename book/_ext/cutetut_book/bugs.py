@@ -81,7 +81,7 @@ class PlantedBugs(SphinxDirective):
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self.error(f"planted-bugs: {error!r}") from error
         header = ["one changed line", "the H200", "compute-sanitizer", "the emulator"]
-        return [*(nodes.paragraph("", sentence) for sentence in text), table(header, body, ["bugs"])]
+        return [*(nodes.paragraph("", sentence) for sentence in text), table(header, body, ["bugs", "stacks"])]
 
 
 def setup(app: Sphinx) -> None:
