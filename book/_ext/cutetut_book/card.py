@@ -34,7 +34,7 @@ def draw(title: str, subtitle: str, steps: list[ladder.Step], path: Path) -> Non
     axes.set_axis_off()
     figure.text(0.94, 0.045, "speed beside cuBLAS, H200", size=14, color=MUTED, ha="right", va="center")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, facecolor=DARK, metadata={"Software": None})
+    figure.savefig(path, format="png", facecolor=DARK, metadata={"Software": None})
 
 
 def write(app: Sphinx, error: Exception | None) -> None:

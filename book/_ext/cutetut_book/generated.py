@@ -75,7 +75,7 @@ class EmulatedInstructions(SphinxDirective):
                 self.env.note_dependency(str(source))
             rows = [[_code(entry.mnemonic), _code(entry.forms), entry.section] for entry in entries]
             section = nodes.section("", nodes.title("", unit), ids=[nodes.make_id(f"unit {unit}")])
-            section += table(["instruction", "forms", "PTX ISA"], rows, ["instructions", "stacks"])
+            section += table(["instruction", "forms", "PTX ISA"], rows, ["instructions"])
             out.append(section)
         return out
 

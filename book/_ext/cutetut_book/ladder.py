@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -79,7 +80,9 @@ def attention_range() -> str:
 
 
 class Ladder(SphinxDirective):
-    """The bars, and a line that says what they are and on what they were measured."""
+    """The bars, and a line that says what they are; without `:bars-only:` also the attention kernel and the machine."""
+
+    option_spec = {"bars-only": directives.flag}
 
     def run(self) -> list[nodes.Node]:
         try:
@@ -87,9 +90,9 @@ class Ladder(SphinxDirective):
             sentences = [
                 f"C = A Bᵀ with M = N = K = {SIZE}, back to back until the clocks settle. The mark on each line is "
                 "cuBLAS in bfloat16 in the same run.",
-                attention_range(),
-                results().source(),
             ]
+            if "bars-only" not in self.options:
+                sentences += [attention_range(), results().source()]
         except (ImportError, RuntimeError, KeyError, OSError, ValueError) as error:
             raise self.error(f"ladder: {error}") from error
         for step in shown:

@@ -52,8 +52,8 @@ class Peers(SphinxDirective):
         self.env.note_dependency(str(RECORDED))
         try:
             record = json.loads(RECORDED.read_text())
-            text = sentence(record["provenance"], record["peers", "stacks"])
-            body = rows(record["peers", "stacks"])
+            text = sentence(record["provenance"], record["peers"])
+            body = rows(record["peers"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self.error(f"peers: {error!r}") from error
         header = ["kernel", "from", "what it covers", "result", "CPU time"]
