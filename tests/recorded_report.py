@@ -1,7 +1,7 @@
 """The report of the emulator that the README and the book's first page show.
 
-`python -m tests.recorded_report --write` runs `examples/missing_barrier.py` and writes its report beside it and into the
-README; without `--write` it prints it. A test fails when either is older than what the emulator reports.
+`python -m tests.recorded_report --write` runs `examples/missing_barrier.py` and writes its report beside it and into
+the README; without `--write` it prints it. A test fails when either is older than what the emulator reports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The directives of the first page show what was measured and recorded, and refuse what was not; links have metadata."""
+"""The directives of the first page show what was measured and recorded, and refuse what was not."""
 
 from __future__ import annotations
 

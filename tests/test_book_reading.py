@@ -70,8 +70,8 @@ def opened(browser: Chrome, book: Path, name: str) -> None:
     views = "[type='application/vnd.jupyter.widget-view+json']"
     # the manager replaces each view's script by the widget
     drawn = f"""return document.readyState === 'complete' && !!document.querySelector('footer')
-        && document.querySelectorAll(`script{views}`).length <= document.querySelectorAll('.cutetut-picker').length
-        && [...document.querySelectorAll('.cutetut-still')].length <= document.querySelectorAll('.cutetut-picker').length"""
+        && document.querySelectorAll(".cutetut-picker").length >= Math.max(
+            document.querySelectorAll(`script{views}`).length, document.querySelectorAll(".cutetut-still").length)"""
     until(browser, drawn, f"{name}: its widgets are not drawn")
 
 
@@ -86,10 +86,10 @@ def test_the_whole_text_can_be_searched(book: Path, server: str, width: int, ser
 
     with chromium(width, 900) as browser:
         browser.get(f"{server if served else book.as_uri()}/book/how_it_runs.html")
-        find = """return [...document.querySelectorAll('.search-button__button')].find((b) => b.getClientRects().length)"""
-        until(browser, find, "no button for searching").click()
-        field = """return [...document.querySelectorAll('input[type=search]')].find((b) => b.getClientRects().length)"""
-        until(browser, field, "no field for searching").send_keys("colexicographic", Keys.ENTER)
+        shown = "return [...document.querySelectorAll('{}')].find((node) => node.getClientRects().length)"
+        until(browser, shown.format(".search-button__button"), "no button for searching").click()
+        field = until(browser, shown.format("input[type=search]"), "no field for searching")
+        field.send_keys("colexicographic", Keys.ENTER)
         until(browser, "return document.querySelectorAll('#search-results li').length > 1", "nothing was found")
         addresses = [link.get_attribute("href") for link in browser.find_elements("css selector", "#search-results a")]
         assert any("/book/glossary.html" in str(address) for address in addresses)
@@ -104,9 +104,9 @@ def test_the_whole_text_can_be_searched(book: Path, server: str, width: int, ser
 def test_a_finger_can_hit_what_it_should(phone: Chrome, book: Path, name: str) -> None:
     opened(phone, book, name)
     small = phone.execute_script(
-        """const targets = `.cutetut-picker :is(button, select, input[type=text], input[type=number], input[type=range],
-            label:has(input[type=radio]), tbody tr[tabindex]), .cutetut-ladder a, .cutetut-actions a, .bd-header-article button,
-            .bd-article summary`;
+        """const targets = `.cutetut-picker :is(button, select, input:is([type=text], [type=number], [type=range]),
+            label:has(input[type=radio]), tbody tr[tabindex]), .cutetut-ladder a, .cutetut-actions a,
+            .bd-header-article button, .bd-article summary`;
         return [...document.querySelectorAll(targets)].filter((node) => node.getClientRects().length)
             .map((node) => [node.outerHTML.slice(0, 80), node.getBoundingClientRect()])
             .filter(([, box]) => box.width < arguments[0] || box.height < arguments[0])

@@ -26,9 +26,8 @@ def draw(title: str, subtitle: str, steps: list[ladder.Step], path: Path) -> Non
     axes.barh(heights, [s.ours for s in steps], height=0.56, color=[*[BAR] * (len(steps) - 1), ACCENT])
     for height, step in zip(heights, steps, strict=True):
         axes.plot([step.vendor] * 2, [height - 0.42, height + 0.42], color=TEXT, linewidth=3, solid_capstyle="butt")
-        label = {"size": 19, "va": "center", "color": TEXT}
-        axes.text(-0.03 * scale, height, step.idea, ha="right", **label)
-        axes.text(1.17 * scale, height, step.share, ha="right", **label)
+        for x, text in ((-0.03, step.idea), (1.17, step.share)):
+            axes.text(x * scale, height, text, ha="right", va="center", size=19, color=TEXT)
     axes.set_ylim(len(steps) - 0.5, -0.5)
     axes.set_xlim(0, 1.01 * scale)
     axes.set_axis_off()

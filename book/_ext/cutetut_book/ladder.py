@@ -18,7 +18,7 @@ SIZE, METHOD = 4096, "sustained"
 
 @dataclass(frozen=True)
 class Step:
-    """One bar: a chapter's notebook, its idea, and the speeds of its kernel and of cuBLAS in the same run, in TFLOP/s."""
+    """One bar: a notebook, its idea, and the TFLOP/s of its kernel and of cuBLAS in the same run."""
 
     notebook: str
     idea: str

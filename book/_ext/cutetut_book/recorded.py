@@ -59,7 +59,7 @@ def _script(kind: str, content: Any) -> str:
 
 
 class RecordedWidget(SphinxDirective):
-    """A widget as a notebook recorded it. Argument: the notebook; options: the id of its cell, what the picture shows."""
+    """A widget as a notebook recorded it. Argument: the notebook; options: its cell's id, what the picture shows."""
 
     required_arguments = 1
     option_spec = {"cell": directives.unchanged_required, "alt": directives.unchanged_required}
