@@ -280,6 +280,7 @@ def with_a_last(order: str) -> Step:
     return Step(behind(b, compact(64, 16, 2, False, 0, order)), b)
 
 
+@pytest.mark.emulator
 def test_rows_of_a_that_nothing_wrote_are_a_warning_and_leave_the_other_rows_right(rng: np.random.Generator) -> None:
     form = Form(32, "f32", "f16", "f16")
     a, b, d = integers(rng, form)
@@ -288,6 +289,7 @@ def test_rows_of_a_that_nothing_wrote_are_a_warning_and_leave_the_other_rows_rig
     assert np.array_equal(got[:48], (a @ b.T + d)[:48])
 
 
+@pytest.mark.emulator
 def test_half_a_row_of_a_that_nothing_wrote_is_an_error(rng: np.random.Generator) -> None:
     form = Form(32, "f32", "f16", "f16")
     a, b, d = integers(rng, form)
@@ -295,6 +297,7 @@ def test_half_a_row_of_a_that_nothing_wrote_is_an_error(rng: np.random.Generator
         multiply(form, [with_a_last("mn first")], [a], [b], d, unwritten=LAST_ROWS)
 
 
+@pytest.mark.emulator
 @pytest.mark.filterwarnings("ignore::cutetut.emulator.errors.EmulatorWarning")
 def test_a_store_that_comes_to_such_rows_while_they_are_read_says_that_the_read_was_too_early(
     rng: np.random.Generator,
