@@ -5,6 +5,6 @@ import from those before it and from no other (tests/emulator/test_imports.py): 
 `errors.py` (the same as exceptions), `ptx/` (text to instructions), `numbers/` (formats and rounding), `machine/`
 (threads, registers, memory, who runs next), `checks/` (what a kernel must not do), `compiled/` (arithmetic in machine
 code), `units/` (a file per unit of the hardware), `measure/` (counting and timing what runs), `decoding.py` (steps,
-with what is put around them), `launch.py` (one launch from its beginning to its end) and
+with what is put around them), `launch.py` (one launch from its beginning to its end), `ptx_file.py` (PTX alone) and
 `host/` (their calls to a GPU, answered).  Inside a room, too, no imports run in a circle.
 """

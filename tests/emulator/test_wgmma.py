@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from cutetut.emulator.errors import IllegalInstruction, InFlight, MissingFence, UnknownInstruction
+from cutetut.emulator.errors import (
+    EmulatorWarning,
+    IllegalInstruction,
+    InFlight,
+    MissingFence,
+    Uninitialized,
+    UnknownInstruction,
+)  # fmt: skip
 from tests.emulator.canonical import Operand, compact
 from tests.emulator.fragments import A_MAPS, BYTES, UINT, from_bits, to_bits
 from tests.emulator.harness import kernel, run
@@ -131,9 +138,12 @@ class Step:
 
 def multiply(
     form: Form, steps: list[Step], a: list[np.ndarray], b: list[np.ndarray], d: np.ndarray, scale_d: str = "1",
-    image: np.ndarray | None = None,
+    image: np.ndarray | None = None, unwritten: int = 0, change: tuple[str, str] = ("", ""),
 ) -> np.ndarray:  # fmt: skip
-    """D after all steps: a[i] is 64 x k, b[i] is n x k; operands are placed in the image (bytes) here."""
+    """D after all steps: a[i] is 64 x k, b[i] is n x k; operands are placed in the image (bytes) here.
+
+    unwritten: so many bytes at the image's end stay as they were in shared memory; change: of the kernel's text.
+    """
     operands = [o for step in steps for o in (step.a, step.b) if o is not None]
     if image is None:
         image = np.full(-(-max(o.end for o in operands) // 16) * 16, 0xEE, np.uint8)
@@ -152,7 +162,9 @@ def multiply(
     registers = np.ascontiguousarray(to_bits(d[places], form.d)).view(np.uint32)
     first = steps[0]
     major = (int(first.a is not None and first.a.mn_major), int(first.b.mn_major))
-    text = wgmma_text(form, len(image) // 16, from_registers, len(steps), major, scale_d)
+    text = wgmma_text(form, (len(image) - unwritten) // 16, from_registers, len(steps), major, scale_d)
+    assert change[0] in text
+    text = text.replace(*change) if change[0] else text
     run(text, image, table, registers, np.ascontiguousarray(fragments), block=(128, 1, 1), dynamic_smem=len(image))
     found = np.full((64, form.n), np.nan)
     found[places] = from_bits(registers.view(UINT[BYTES[form.d]]), form.d)
@@ -257,6 +269,48 @@ def chain_over(form: Form, image: np.ndarray, steps: list[tuple[Operand, Operand
     found = np.full((64, form.n), np.nan)
     found[places] = from_bits(registers.view(UINT[BYTES[form.d]]), form.d)
     return found
+
+
+LAST_ROWS = 512  # bytes of rows 48 to 63 of a 64 x 16 tile
+
+
+def with_a_last(order: str) -> Step:
+    """B in front of A, no swizzle; k first: the last 512 bytes of A are its last 16 rows, else half of 32 rows."""
+    b = compact(32, 16, 2, False, 0)
+    return Step(behind(b, compact(64, 16, 2, False, 0, order)), b)
+
+
+@pytest.mark.emulator
+def test_rows_of_a_that_nothing_wrote_are_a_warning_and_leave_the_other_rows_right(rng: np.random.Generator) -> None:
+    form = Form(32, "f32", "f16", "f16")
+    a, b, d = integers(rng, form)
+    with pytest.warns(EmulatorWarning, match="nothing has written 16 of the 64 rows of operand A.*row 48 first"):
+        got = multiply(form, [with_a_last("k first")], [a], [b], d, unwritten=LAST_ROWS)
+    assert np.array_equal(got[:48], (a @ b.T + d)[:48])
+
+
+@pytest.mark.emulator
+def test_half_a_row_of_a_that_nothing_wrote_is_an_error(rng: np.random.Generator) -> None:
+    form = Form(32, "f32", "f16", "f16")
+    a, b, d = integers(rng, form)
+    with pytest.raises(Uninitialized, match="operand A of the WGMMA reads shared memory that nothing has written"):
+        multiply(form, [with_a_last("mn first")], [a], [b], d, unwritten=LAST_ROWS)
+
+
+@pytest.mark.emulator
+@pytest.mark.filterwarnings("ignore::cutetut.emulator.errors.EmulatorWarning")
+def test_a_store_that_comes_to_such_rows_while_they_are_read_says_that_the_read_was_too_early(
+    rng: np.random.Generator,
+) -> None:
+    form = Form(32, "f32", "f16", "f16")
+    step = with_a_last("k first")
+    assert step.a is not None
+    late = f"st.shared.b32 [dyn+{step.a.end - 16}], 0; wgmma.commit_group.sync.aligned;"
+    a, b, d = integers(rng, form)
+    with pytest.raises(InFlight, match="still being read by") as error:
+        multiply(form, [step], [a], [b], d, unwritten=LAST_ROWS, change=("wgmma.commit_group.sync.aligned;", late))
+    assert "nothing had been written there when it was read" in str(error.value)
+    assert error.value.hint.startswith("the wait for that copy")
 
 
 @pytest.mark.parametrize(("swizzle", "shift"), [(128, s) for s in range(1, 8)] + [(64, 1), (64, 2), (64, 3), (32, 1)])

@@ -286,6 +286,16 @@ class AsyncOrdering(UnitState):
             return False
         return self._late_for_proxy(found, slice(thread >> 5, thread + together >> 5), ASYNC_SHARED, thread) is None
 
+    def nothing_wrote(self, chunks: np.ndarray) -> np.ndarray:
+        """Which chunks hold nothing at all, of chunks of any shape."""
+        wrote = self.order.shadow.wrote[self.order.shadow.chunk_granules(chunks.ravel())]
+        return np.asarray((wrote == stamps.UNWRITTEN).all(axis=1)).reshape(chunks.shape)
+
+    def note_early(self, hosts: np.ndarray) -> None:
+        """A WGMMA reads 16-byte chunks that nothing has written yet, at host addresses in one CTA's shared memory."""
+        first = int(hosts.flat[0])
+        self.order.reports.early.note(self.order.reports.place_of(first), hosts - first)
+
     def check_reading(self, chunks: np.ndarray, thread: int, together: int, inst: int, verb: str) -> None:
         """Whether chunks hold what the async proxy may read now."""
         order, shadow = self.order, self.order.shadow

@@ -17,6 +17,7 @@ from ..machine.stuck import ranges
 from . import stamps
 from .chosen import differing, first
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Clocks
+from .early_reads import EarlyReads
 from .lost_updates import lost_update_hint
 from .shadow import Shadow
 from .stamps import Stamp
@@ -45,6 +46,7 @@ class Reports:
         self.machine, self.clocks = machine, clocks
         self.kinds: dict[int, str] = {}  # agent beside the warps -> "mbarrier", "wgmma", "bulk", "cp.async", "grid"
         self.owners: dict[int, int] = {}  # and the first thread that it works for
+        self.early = EarlyReads()
         # for a dependent launch: what the kernel before was, and what says where its instructions stand
         self.previous: tuple[str, Callable[[int], Place]] | None = None
 
@@ -106,7 +108,7 @@ class Reports:
         what = f"{verb or kind.value} shared memory at offset {offset}, which is still being written by"
         return self.under_way(what, op, threads, host)
 
-    def under_way(self, what: str, op: Operation, threads: np.ndarray, host: int | None = None) -> InFlight:
+    def under_way(self, what: str, op: Operation, threads: np.ndarray, host: int | None = None) -> EmulatorError:
         """The error of threads that disturb an operation under way, at a host address."""
         where = () if host is None else (self.place_of(host),)
         error = InFlight(f"{what} {op.what}", threads=threads, hint=_missing_wait(op), locations=where)
@@ -118,7 +120,7 @@ class Reports:
         if op.barrier is not None and (other := op.barrier.other_phase(scheduler, int(threads[0]))) is not None:
             error.notes.append(other[0])
             error.hint = other[1]
-        return error
+        return self.early.explain(error)
 
     def _over_mbarrier(self, host: int, threads: np.ndarray, verb: str) -> IllegalInstruction:
         error = IllegalInstruction(
@@ -226,11 +228,9 @@ class Reports:
         reader = self._reader(stamp, int(threads[0]))
         error = MissingBarrier(
             f"{verb} {place}, which {reader} has read or is reading, and nothing orders the two",
-            threads=threads,
-            hint=READERS,
-            locations=(place,),
-        )
-        return self.noting(error, stamp, inst, "it is read here")
+            threads=threads, hint=READERS, locations=(place,),
+        )  # fmt: skip
+        return self.early.explain(self.noting(error, stamp, inst, "it is read here"))
 
     def copied_over(self, stamp: Stamp, thread: int, place: Location, inst: int, verb: str) -> EmulatorError:
         """A copy writes where a warp has stored, and nothing orders the two."""

@@ -6,7 +6,7 @@ the CTA only adds the address of its shared memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
@@ -182,9 +182,9 @@ class Place:
         """The shared addresses of its chunks, sorted."""
         return self.geometry.chunks + self.boundary
 
-    def chunks_of(self, warp: int) -> np.ndarray:
-        """The shared addresses of the chunks of A that one of the four warps multiplies: 16 rows."""
-        rows = self.geometry.elements[16 * warp : 16 * warp + 16]
+    def chunks_of(self, warp: int, chosen: np.ndarray) -> np.ndarray:
+        """The shared addresses of the chunks of A that one of the four warps multiplies: the chosen of its 16 rows."""
+        rows = self.geometry.elements[16 * warp : 16 * warp + 16][chosen[16 * warp : 16 * warp + 16]]
         return (np.unique(rows >> 4) << 4) + self.boundary
 
     @cached_property
@@ -195,6 +195,9 @@ class Place:
         return tuple(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
+UNWRITTEN_ROWS = (
+    "the load of these rows, and the wait for it; rows beyond the matrix may stay empty if these rows of D are not used"
+)
 _BYTES = np.arange(256, dtype=np.uint8)
 _TABLES = {name: to_float64(_BYTES, name) for name, nbytes in NBYTES.items() if nbytes == 1}
 
@@ -213,7 +216,7 @@ class Operands:
         self.shared, self.order, self.swizzles = machine.shared, machine.unit(AsyncOrdering), machine.unit(Swizzles)
         self.kept = 0  # bytes of values
 
-    def check(self, places: Iterable[Place], base: int, group: int, inst: Instruction) -> None:
+    def check(self, places: Sequence[Place], base: int, group: int, inst: Instruction) -> None:
         """All that a warpgroup's WGMMA reads is there and visible to the async proxy; `base` as for `read`.
 
         Raises what `AsyncOrdering.check_reading` does, and AsyncMismatch for another swizzle than TMA's.  Checking all
@@ -227,12 +230,40 @@ class Operands:
             verb = f"operand {place.name} of the WGMMA reads"
             at = place.chunks + base - shared.origin >> 4
             if place.name == "A":  # each warp reads the rows that it multiplies
+                written = np.ones(64, bool)
+                if not any(self._holds_nothing(other, base) for other in places if other is not place):
+                    written = self._written_rows(place, base, group, inst)
                 for warp in range(4):
-                    mine = place.chunks_of(warp) + base - shared.origin >> 4
-                    order.check_reading(mine, group + WARP * warp, WARP, inst.index, verb)
+                    mine = place.chunks_of(warp, written) + base - shared.origin >> 4
+                    if len(mine):
+                        order.check_reading(mine, group + WARP * warp, WARP, inst.index, verb)
             else:
                 order.check_reading(at, group, WARPGROUP, inst.index, verb)
             self.swizzles.check(at, place.swizzle, inst, group, place.name)
+
+    def _written_rows(self, place: Place, base: int, group: int, inst: Instruction) -> np.ndarray:
+        """Which of the 64 rows of A hold anything.
+
+        A row of D depends on no other row of A.  A kernel that never stores a row of D may leave that row of A as it
+        was (flash-attention's packed query heads do), so where B is there, such a row is a warning and not an error.
+        If a copy to it comes later, nothing orders that after this read, which is an error.
+        """
+        if place.geometry.mn_major:
+            return np.ones(64, bool)
+        hosts = place.geometry.elements[:, :: CHUNK // place.geometry.nbytes] + place.boundary + base & -CHUNK
+        empty = self.order.nothing_wrote(hosts - self.shared.origin >> 4).all(axis=1)
+        if empty.any():
+            self.order.note_early(hosts[empty])
+            self.machine.scheduler.warn(
+                f"nothing has written {empty.sum()} of the 64 rows of operand A of the WGMMA, row "
+                f"{int(np.flatnonzero(empty)[0])} first: these rows of the result mean nothing",
+                inst, group, UNWRITTEN_ROWS, kind="uninitialized",
+            )  # fmt: skip
+        return np.asarray(~empty)
+
+    def _holds_nothing(self, place: Place, base: int) -> bool:
+        """Whether nothing has written any of an operand."""
+        return bool(self.order.nothing_wrote(place.chunks + base - self.shared.origin >> 4).all())
 
     def _known_readable(self, known: Known, place: Place, base: int, group: int) -> bool:
         """Whether everything between the boundaries around an operand may be read; a False says nothing."""
