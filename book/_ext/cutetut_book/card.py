@@ -38,7 +38,8 @@ def draw(title: str, subtitle: str, steps: list[ladder.Step], path: Path) -> Non
 
 def write(app: Sphinx, error: Exception | None) -> None:
     """Draw the card beside the book's other static files, when the book has been built."""
-    if error is not None or app.builder.format != "html" or not str(app.config.ogp_image or "").endswith(NAME):
+    wanted = getattr(app.config, "ogp_image", None) or ""  # set by sphinxext.opengraph, which a test's book may lack
+    if error is not None or app.builder.format != "html" or not wanted.endswith(NAME):
         return
     try:
         shown = ladder.steps()

@@ -65,7 +65,7 @@ def picture(found: dict[str, str]) -> str:
             boxes.append(f'<text x="12" y="{y + 21}" class="name">{html.escape(name)}</text>')
         boxes.append(f'<text x="{116 if name else 12}" y="{y + 21}">{html.escape(text)}</text>')
     height = len(rows) * (HEIGHT + GAP) - GAP + 2
-    label = "The rooms of the emulator, each above those that it builds on: " + ", ".join(reversed(found))
+    label = "The emulator's folders, each above those that it builds on: " + ", ".join(reversed(found))
     return (
         f'<svg class="cutetut-rooms" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{html.escape(label)}">'
         + "".join(boxes)
