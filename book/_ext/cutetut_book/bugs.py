@@ -60,8 +60,8 @@ def sentences(record: Mapping[str, Any]) -> list[str]:
     alarm = "; ".join(f"{tool} also reports {name}, which is correct" for name, tool in false.items())
     return [
         f"With {always} of {len(bugs)} bugs the H200 still returns the right result in 10 runs of 10. "
-        f"compute-sanitizer reports {named} of the bugs, and misses {silent} because the kernel hangs under each of its "
-        "tools"
+        f"compute-sanitizer reports {named} of the bugs, and misses {silent} because the kernel hangs under each of "
+        "its tools"
         + (f"; {alarm}. " if alarm else ". ")
         + f"The emulator reports all {len(bugs)}.",
         f"Measured on an {facts['gpu']}, driver {facts['driver']}, compute-sanitizer {facts['compute_sanitizer']} with "
