@@ -11,12 +11,14 @@ from typing import Any
 
 import nbformat
 import pytest
+import yaml
 from cutetut_book import card, ladder, recorded
 from cutetut_book.generated import BadData
 from cutetut_book.still import WIDGET
 
 from tests.book_build import ROOT, built, notebooks, toc_files
 
+DESCRIPTION = yaml.safe_load((ROOT / "book" / "intro.md").read_text().split("---")[1])["og:description"]
 STEPS = [
     ladder.Step("04_scalar_fma_gemm", "scalar FMA", 10.0, 700.0),
     ladder.Step("13_warp_specialized", "warp <specialized>", 707.0, 700.0),
@@ -30,6 +32,15 @@ def book() -> Path:
 
 def text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8")
+
+
+def metadata(text: str) -> dict[str, str]:
+    """Return what a page's <meta> elements say, by their name or property."""
+    found = {}
+    for element in re.findall("<meta [^>]*>", text):
+        attributes = dict(re.findall(r'(\w+)="([^"]*)"', element))
+        found[attributes.get("property") or attributes.get("name", "")] = unescape(attributes.get("content", ""))
+    return found
 
 
 # --- the ladder
@@ -121,6 +132,12 @@ def test_the_first_page_has_the_recorded_report(book: Path) -> None:
     assert [re.sub(r"^\d+\s*", "", line) for line in marked] == ["row[tid] = x[tid]", "y[tid] = row[127 - tid]"]
 
 
+def test_a_report_of_something_else_is_an_error() -> None:
+    assert recorded.lines_named("k.py:9:  x\nk.py:7:  y\nother.py:1:  z\nk.py:9:  x", "k.py") == [7, 9]
+    with pytest.raises(BadData, match="names no line of k.py"):
+        recorded.lines_named("PTX line 9; ak.py:3", "k.py")
+
+
 # --- where a link leads, and what it shows elsewhere
 
 
@@ -136,8 +153,7 @@ def test_a_chapter_can_be_opened_elsewhere(book: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", toc_files())
 def test_a_page_describes_itself(book: Path, name: str) -> None:
-    html = text_of(book / f"{name}.html")
-    tags = dict(re.findall(r'<meta (?:property|name)="([^"]*)" content="([^"]*)"', html))
+    tags = metadata(text_of(book / f"{name}.html"))
     assert tags["og:url"] == f"https://cutetut.github.io/cutetut/{name}.html"
     assert tags["og:image"] == f"https://cutetut.github.io/cutetut/_static/{card.NAME}"
     assert tags["og:title"] and tags["og:image:alt"] and tags["twitter:card"] == "summary_large_image"
@@ -145,9 +161,19 @@ def test_a_page_describes_itself(book: Path, name: str) -> None:
     assert "driver" not in tags["description"], "the line about the recording describes no chapter"
 
 
+def test_the_books_own_address_describes_itself_too(book: Path) -> None:
+    """It leads to the first page, and has that page's metadata for who does not follow."""
+    index, first = (text_of(book / name) for name in ("index.html", "book/intro.html"))
+    assert re.findall(r'http-equiv="refresh" content="0; url=([^"]*)"', index) == ["book/intro.html"]
+    tags = {name: text for name, text in metadata(first).items() if re.match("og:|twitter:|description", name)}
+    assert len(tags) > 7 and metadata(index).items() >= tags.items()
+    assert tags["description"] == DESCRIPTION
+    assert "<title>CuTe DSL, from one FMA to FlashAttention-3</title>" in index
+
+
 def test_descriptions_differ(book: Path) -> None:
-    found = [re.search('"description" content="([^"]*)"', text_of(book / f"{name}.html")) for name in toc_files()]
-    assert len({match[1] for match in found if match}) == len(toc_files())
+    found = {metadata(text_of(book / f"{name}.html"))["description"] for name in toc_files()}
+    assert len(found) == len(toc_files())
 
 
 def test_the_card_is_a_picture_of_the_right_size(book: Path) -> None:

@@ -9,6 +9,7 @@ from . import (
     bugs,
     card,
     counted,
+    front,
     generated,
     ladder,
     offline,
@@ -27,6 +28,8 @@ sys.path.insert(0, str(vendor.ROOT))
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register every part of the extension; each can be read on its own."""
-    for part in (offline, provenance, still, generated, bugs, ordering, counted, peers, rooms, ladder, recorded, card):
+    for part in (offline, provenance, still, card, front):
         part.setup(app)
+    for directives in (generated, bugs, ordering, counted, peers, rooms, ladder, recorded):
+        directives.setup(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -86,6 +86,14 @@ def add_widget_scripts(app: Sphinx, pagename: str, *context: Any) -> None:
             app.add_js_file(path, **attributes)  # type: ignore[arg-type]
 
 
+def lines_named(report: str, script: str) -> list[int]:
+    """Return the lines of a script that a report names, in order. Raises BadData when it names none."""
+    named = {int(line) for line in re.findall(rf"\b{re.escape(script)}:(\d+)", report)}
+    if not named:
+        raise BadData(f"the report names no line of {script}")
+    return sorted(named)
+
+
 class RecordedReport(SphinxDirective):
     """A script beside what the emulator reported of it; the report is in a file of the same name that ends in .txt.
 
@@ -100,18 +108,16 @@ class RecordedReport(SphinxDirective):
         path = ROOT / self.arguments[0]
         try:
             source, report = (path.with_suffix(suffix).read_text(encoding="utf-8") for suffix in (".py", ".txt"))
-            named = {int(line) for line in re.findall(rf"\b{re.escape(path.name)}:(\d+)", report)}
+            named = lines_named(report, path.name)
             start = source.index(self.options["from"]) if "from" in self.options else 0
             end = source.index(self.options["before"], start) if "before" in self.options else None
-            if not named:
-                raise BadData(f"{path.with_suffix('.txt').name} names no line of {path.name}")
         except (BadData, OSError, ValueError) as error:
             raise self.error(f"recorded-report: {path.name}: {error}") from error
         for suffix in (".py", ".txt"):
             self.env.note_dependency(str(path.with_suffix(suffix)))
         first = source[:start].count("\n") + 1
         code = self._block(source[start:end].rstrip(), "python")
-        marked = [line - first + 1 for line in sorted(named) if line >= first]
+        marked = [line - first + 1 for line in named if line >= first]
         code["linenos"] = True
         code["highlight_args"] = {"linenostart": first, "hl_lines": marked}
         return [
