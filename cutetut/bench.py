@@ -14,7 +14,6 @@ GPU host and writes `book/data/NAME.json`; `recorded("NAME")` in another cell pr
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cutetut import notebooks, provenance
+from cutetut.course import code_hash
 
 WARM_UP = 10  # launches of each before anything is timed
 BURST = 40  # launches back to back, after a rest: what a GPU does while it is cool
@@ -199,12 +199,12 @@ def run(name: str) -> Path:
     if the rows are malformed or the file cannot be written, and NotebookError if the notebook has no bench cell.
     """
     stem, facts = _ready(name)
-    source = notebooks.tagged_source(stem, BENCH_TAGS)
+    current = current_hash(stem)
     module = notebooks.load(stem, BENCH_TAGS)
     if not callable(getattr(module, "benchmark", None)):
         raise BenchError(f"{stem}: the cell tagged `bench` must define `def benchmark()`, which returns rows")
     rows = validated(module.benchmark(), stem)
-    return _write({"notebook": stem, "provenance": facts, "code_hash": _hash(source)}, rows, rows)
+    return _write({"notebook": stem, "provenance": facts, "code_hash": current}, rows, rows)
 
 
 def add(name: str, expression: str) -> Path:
@@ -307,7 +307,7 @@ def read(name: str) -> dict[str, Any]:
 
 def current_hash(name: str) -> str:
     """The hash that a measurement of the notebook as it is now would carry: over its bench and kernel cells."""
-    return _hash(notebooks.tagged_source(name, BENCH_TAGS))
+    return code_hash.of_cells([notebooks.tagged_source(name, BENCH_TAGS)])
 
 
 def data_file(name: str) -> Path:
@@ -348,6 +348,3 @@ def _require_gpu(what: str) -> None:
             "Show the measured table with bench.recorded(name), or run `python -m cutetut bench` on a Hopper GPU host"
         )
 
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

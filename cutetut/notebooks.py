@@ -23,6 +23,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from cutetut.course import code_hash as _code_hash
+
 KERNEL_TAGS = ("imports", "kernel")
 _PACKAGE = Path(__file__).resolve().parent
 INSTALLED = _PACKAGE / "curriculum"  # where a wheel has the notebooks and their tables (setup.py)
@@ -140,9 +142,8 @@ def tags(cell: Any) -> list[str]:
 
 
 def code_hash(notebook: Any) -> str:
-    """SHA-256 over the sources of all code cells: it changes when any line that could print changes."""
-    sources = "\0".join(cell.source for cell in code_cells(notebook))
-    return hashlib.sha256(sources.encode()).hexdigest()
+    """The hash of all code cells without their imports: it changes when any line that could print changes."""
+    return _code_hash.of_cells(cell.source for cell in code_cells(notebook))
 
 
 def _sources(path: Path) -> list[tuple[str, list[str]]]:
