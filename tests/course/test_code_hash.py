@@ -8,9 +8,9 @@ import tokenize
 
 import pytest
 
-from cutetut import bench, notebooks
-from cutetut.course import code_hash
+from cutetut.course import code_hash, notebooks
 from cutetut.course.code_hash import without_imports
+from cutetut.measure import bench
 
 
 def test_where_a_helper_is_imported_from_changes_nothing():

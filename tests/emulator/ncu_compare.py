@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from cutetut import nsight
+from cutetut.measure import nsight
 
 PARTS = CASES, CHAPTERS = "^(?!chapter)", "^chapter"
 RECORDED = Path(__file__).parent / "data" / "ncu.json"
@@ -112,7 +112,7 @@ def launches(only: str = "") -> dict[str, Callable[[str], None]]:
 
 def count(launch: Callable[[str], None]) -> dict[str, int]:
     """What the emulator counts of one launch."""
-    from cutetut import profile
+    from cutetut.inspect import profile
 
     with profile.counting() as tally:
         launch("cpu")
@@ -146,7 +146,7 @@ def record(only: str, out: Path) -> None:
 
     Raises nsight.NothingCounted, after writing the part that was measured, and NotRecordable without a Hopper GPU.
     """
-    from cutetut import provenance
+    from cutetut.course import provenance
 
     names = list(launches(only))
     tool = nsight.version()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cutetut.nsight import NothingCounted
+from cutetut.measure.nsight import NothingCounted
 from tests.emulator import ncu_compare
 from tests.emulator.ncu_compare import comparable, count, launches, recorded
 
