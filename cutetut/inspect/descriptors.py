@@ -18,7 +18,7 @@ from cutetut.emulator.machine.opcodes import Opcode, Selection, Step
 from cutetut.emulator.measure.observe import observing
 from cutetut.emulator.ptx.syntax import Vector
 from cutetut.emulator.units.wgmma import Descriptor
-from cutetut.inspect.diagnose import emulated
+from cutetut.inspect import run
 
 if TYPE_CHECKING:
     from cutetut.emulator.machine.machine import Machine
@@ -119,26 +119,13 @@ def used(function: Callable[..., Any], *args: Any) -> list[Issue]:
     whatever compiling and running raise.
     """
     recorder = _Recorder()
-    with emulated():
-        _run(function, args, recorder)
+    with run.emulated():
+        call = run.prepare(function, args, run.in_place)
+        with observing(recorder):
+            call()
     if not recorder.issues:
         raise NoWgmma("the kernel issued no WGMMA: pass a function whose kernel calls cute.gemm with a warpgroup MMA")
     return recorder.issues
-
-
-def _run(function: Callable[..., Any], args: tuple[Any, ...], recorder: _Recorder) -> None:
-    import cutlass.cute as cute
-    import torch
-    from cutlass.cute.runtime import from_dlpack
-
-    from cutetut.emulator.host import driver
-
-    arguments = [
-        from_dlpack(arg.detach().cpu(), assumed_align=16) if isinstance(arg, torch.Tensor) else arg for arg in args
-    ]
-    compiled = cute.compile(function, *arguments)
-    with observing(recorder):
-        compiled(*driver.runtime_arguments(compiled, arguments))
 
 
 class _Recorder:

@@ -15,21 +15,18 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
 from cutetut.emulator.measure.counters import Counting, Line
 from cutetut.emulator.measure.observe import observing
 from cutetut.emulator.measure.tally import GLOBAL, SHARED, Tally, Traffic
 from cutetut.emulator.ptx import source
-from cutetut.inspect.diagnose import emulated
+from cutetut.inspect import run
 
-__all__ = ["Counts", "LineTable", "NothingCounted", "count", "counting"]
+__all__ = ["Counts", "LineTable", "NothingLaunched", "count", "counting"]
 
-ALIGNMENT = 512  # bytes: where a GPU's memory would place a tensor of its own
 ORDER = (GLOBAL, SHARED, "cluster", "local", "const")
 
 
-class NothingCounted(RuntimeError):
+class NothingLaunched(RuntimeError):
     """No kernel ran in the emulator where one was to be counted; the message says what to do."""
 
 
@@ -80,7 +77,8 @@ class Counts(Tally):
 
     def __str__(self) -> str:
         work = ", ".join(f"{self.flops(unit):,} {unit} flops" for unit in ("scalar", "matrix") if self.flops(unit))
-        head = f"{self.launches} launch{'es' * (self.launches != 1)}: {self.warp_instructions:,} warp instructions"
+        launches = "1 launch" if self.launches == 1 else f"{self.launches} launches"
+        head = f"{launches}: {self.warp_instructions:,} warp instructions"
         rows: list[tuple[str, ...]] = [("", "requests", "bytes asked", "bytes moved", "")]
         for (space, operation), traffic in _ordered(self):
             numbers = (f"{n:,}" for n in (traffic.requests, traffic.asked, traffic.moved))
@@ -95,16 +93,16 @@ def counting() -> Iterator[Counts]:
     """Count every kernel that the block compiles and calls; the counts are complete when it ends.
 
     Its kernels run in the emulator on every machine, so on a GPU host compile them inside the block, for
-    tensors on the CPU. Raises NothingCounted when no kernel ran in the emulator.
+    tensors on the CPU. Raises NothingLaunched when no kernel ran in the emulator.
     """
     counts, counter = Counts(), Counting()
     try:
-        with emulated(), observing(counter):
+        with run.emulated(), observing(counter):
             yield counts
     finally:
         counts.take(counter)
     if not counts.launches:
-        raise NothingCounted(
+        raise NothingLaunched(
             "no kernel ran in the emulator inside this block: compile the function inside it too, and on a GPU host "
             "give it tensors on the CPU; profile.count(function, *args) does both"
         )
@@ -115,43 +113,15 @@ def count(function: Callable[..., Any], *args: Any) -> Counts:
 
     args: what the function takes, Constexpr arguments included. Torch tensors, on any device, become CuTe tensors
     over copies with the same shape, strides and alignment, so the tensors stay as they are and the counts are the
-    same on every machine. Raises NothingCounted when the function launches nothing, TypeError for a CuTe tensor,
+    same on every machine. Raises NothingLaunched when the function launches nothing, TypeError for a CuTe tensor,
     and whatever compiling and running raise.
     """
-    import torch
-
+    for position, arg in enumerate(args):
+        if hasattr(arg, "mark_layout_dynamic"):
+            raise TypeError(f"argument {position} is a CuTe tensor: pass the torch tensor, or use profile.counting()")
     with counting() as counts:
-        import cutlass.cute as cute
-        from cutlass.cute.runtime import from_dlpack
-
-        from cutetut.emulator.host import driver
-
-        arguments = []
-        for position, arg in enumerate(args):
-            if hasattr(arg, "mark_layout_dynamic"):
-                raise TypeError(
-                    f"argument {position} is a CuTe tensor: pass the torch tensor, or use profile.counting()"
-                )
-            if isinstance(arg, torch.Tensor):
-                copy = _placed(arg)
-                arg = from_dlpack(copy, assumed_align=16 if copy.data_ptr() % 16 == 0 else copy.element_size())
-            arguments.append(arg)
-        compiled = cute.compile(function, *arguments)
-        compiled(*driver.runtime_arguments(compiled, arguments))
+        run.prepare(function, args, run.as_placed)()
     return counts
-
-
-def _placed(tensor: Any) -> Any:
-    """A copy on the CPU, as far into its 512 bytes as the tensor is into its storage: sectors depend on that."""
-    import torch
-
-    offset = tensor.storage_offset() * tensor.element_size()
-    reach = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    nbytes = (reach + 1) * tensor.element_size() if tensor.numel() else 0
-    space = np.zeros(nbytes + 2 * ALIGNMENT, np.uint8)
-    start = -space.ctypes.data % ALIGNMENT + offset % ALIGNMENT
-    memory = torch.from_numpy(space[start : start + nbytes]).view(tensor.dtype)
-    return memory.as_strided(tensor.shape, tensor.stride()).copy_(tensor.detach())
 
 
 # -- tables ----------------------------------------------------------------------------------------

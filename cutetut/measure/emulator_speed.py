@@ -25,7 +25,7 @@ from cutetut.check import check
 from cutetut.course import notebooks
 from cutetut.emulator.measure.observe import observing
 from cutetut.emulator.measure.timing import Launches, Timing
-from cutetut.inspect.diagnose import emulated
+from cutetut.inspect.run import emulated
 
 TURNS = 5  # runs of each kernel; the fastest counts, because other programs only ever slow it down
 ROWS = 8  # kinds of instruction that are named; the rest is one row

@@ -13,7 +13,7 @@ from cutlass.cute.runtime import from_dlpack
 from cutetut.course import notebooks
 from cutetut.emulator.host import driver
 from cutetut.inspect import profile
-from cutetut.inspect.diagnose import emulated
+from cutetut.inspect.run import emulated
 from cutetut.measure import emulator_speed
 
 M, N, K = 256, 128, 128
@@ -119,9 +119,9 @@ def test_a_block_is_counted_as_a_whole() -> None:
 
 
 def test_counting_nothing_is_an_error() -> None:
-    with pytest.raises(profile.NothingCounted, match="compile the function inside it too"), profile.counting():
+    with pytest.raises(profile.NothingLaunched, match="compile the function inside it too"), profile.counting():
         pass
-    with pytest.raises(profile.NothingCounted):
+    with pytest.raises(profile.NothingLaunched):
         profile.count(nothing, torch.zeros(4))
 
 
