@@ -1,13 +1,12 @@
-"""The notebooks as the one source: load their kernels, run them, record their outputs.
+"""The notebooks as the one source: find them, read and write them, load their kernels.
 
-A notebook's kernel cells are tagged `kernel`, the imports they need `imports`, and its measurement `bench`.
-`load` makes a module of them; nothing is exported or copied by hand. The committed outputs come from `record`
-on a Hopper GPU, which also writes where they come from into the notebook's metadata, with a hash of the code
-that printed them. `run` executes every notebook and leaves the files alone.
+A notebook's kernel cells are tagged `kernel`, the imports they need `imports`, its measurement `bench`, and cells whose
+functions are of use elsewhere `helpers`. `load` makes a module of them; nothing is exported or copied by hand.
 """
 
 from __future__ import annotations
 
+import ast
 import atexit
 import contextlib
 import functools
@@ -19,6 +18,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,6 +26,7 @@ from typing import Any
 from cutetut.course import code_hash as _code_hash
 
 KERNEL_TAGS = ("imports", "kernel")
+HELPERS = "helpers"  # a tag: others use what the cell defines, but not what it does with it
 _PACKAGE = Path(__file__).resolve().parents[1]  # cutetut
 INSTALLED = _PACKAGE / "curriculum"  # where a wheel has the notebooks and their tables (setup.py)
 KEPT = 500  # modules written from notebooks
@@ -146,41 +147,111 @@ def code_hash(notebook: Any) -> str:
     return _code_hash.of_cells(cell.source for cell in code_cells(notebook))
 
 
-def _sources(path: Path) -> list[tuple[str, list[str]]]:
-    """Source and tags of each code cell; nbformat, which checks more, takes a second to import."""
-    try:
+@dataclass(frozen=True)
+class Cell:
+    """A code cell: its source, its tags, and its number among the code cells, from 1."""
+
+    source: str
+    tags: tuple[str, ...]
+    number: int
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook's file as it was read once, and its code cells; `notebook` makes it."""
+
+    path: Path
+    cells: tuple[Cell, ...]
+
+    @property
+    def name(self) -> str:
+        """Such as 04_scalar_fma_gemm."""
+        return self.path.stem
+
+    def source(self, wanted: Sequence[str] = KERNEL_TAGS) -> str:
+        """The cells that carry any of these tags as one Python file, each under a comment naming its cell.
+
+        Of a cell that is there as `helpers` only, the file has what `definitions` leaves. Raises NotebookError if the
+        last of `wanted` tags no cell, or if a cell is not valid Python.
+        """
+        parts, found = [], set()
+        for cell in self.cells:
+            carried = [tag for tag in cell.tags if tag in wanted]
+            if carried:
+                found.update(carried)
+                text = self._python(cell, carried == [HELPERS]).rstrip()
+                parts.append(f"# {self.name}, code cell {cell.number} ({', '.join(carried)})\n{text}\n")
+        if wanted[-1] not in found:
+            raise NotebookError(f"{self.name} has no cell tagged `{wanted[-1]}`: add the tag to the cell in Jupyter")
+        return "\n\n".join([f"# Written from {self.path.name}: edit the notebook, not this file.\n", *parts])
+
+    def _python(self, cell: Cell, only_definitions: bool) -> str:
+        """A cell's source, or the definitions in it; raises NotebookError if it is not valid Python."""
+        try:
+            compile(cell.source, self.path.name, "exec")
+        except SyntaxError as error:
+            where = f"{self.name}, code cell {cell.number}, line {error.lineno}"
+            raise NotebookError(f"{where}: {error.msg}: {(error.text or '').strip()}") from error
+        return definitions(cell.source) if only_definitions else cell.source
+
+    def code_hash(self, wanted: Sequence[str]) -> str:
+        """The hash of these cells without their imports: it changes when the code does."""
+        return _code_hash.of_cells([self.source(wanted)])
+
+    def load(self, wanted: Sequence[str] = KERNEL_TAGS) -> ModuleType:
+        """These cells, in order, as an imported module; see the function `load`."""
+        return _imported(self.source(wanted), self.name)
+
+    def changed(self, replacements: Iterable[tuple[str, str]] = ()) -> ModuleType:
+        """The cells tagged `imports` or `kernel` with parts of the text replaced; see the function `changed`."""
+        source = self.source()
+        for old, new in replacements:
+            if source.count(old) != 1:
+                raise NotebookError(f"{self.name}: found {source.count(old)} times, and must be there once: {old!r}")
+            source = source.replace(old, new)
+        return _imported(source, "changed")
+
+
+def notebook(name: str | Path) -> Notebook:
+    """A notebook given as in `find`, read and parsed; raises NotebookError if it is missing or is no notebook."""
+    path = find(name)
+    try:  # nbformat, which checks more, takes a second to import
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        return [
-            ("".join(cell["source"]), list(cell["metadata"].get("tags", [])))
-            for cell in cells
-            if cell["cell_type"] == "code"
-        ]
+        code = [cell for cell in cells if cell["cell_type"] == "code"]
+        found = [("".join(cell["source"]), tuple(cell["metadata"].get("tags", []))) for cell in code]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotebookError(f"{path.name} is not a valid notebook: {error!r}") from error
+    return Notebook(path, tuple(Cell(*each, number) for number, each in enumerate(found, start=1)))
+
+
+def definitions(source: str) -> str:
+    """The imports, functions, classes and constants of a cell, without what it does besides.
+
+    A constant is a name in capitals that is assigned something without a call. Raises SyntaxError for text that is no
+    Python.
+    """
+    parts = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            parts.append("\n".join(source.split("\n")[first - 1 : node.end_lineno]))
+        elif isinstance(node, ast.Import | ast.ImportFrom) or _is_constant(node):
+            parts.append(ast.get_source_segment(source, node) or "")
+    return "\n\n".join(parts)
+
+
+def _is_constant(node: ast.stmt) -> bool:
+    if not isinstance(node, ast.Assign | ast.AnnAssign):
+        return False
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    named = [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+    calls = any(isinstance(each, ast.Call | ast.Await) for each in ast.walk(node))
+    return all(name.id.isupper() for name in named) and not calls
 
 
 def tagged_source(name: str | Path, wanted: Sequence[str] = KERNEL_TAGS) -> str:
-    """The cells that carry any of these tags as one Python file, each under a comment naming its cell.
-
-    Raises NotebookError if the last of `wanted` tags no cell, or if a cell is not valid Python.
-    """
-    path = find(name)
-    parts, found = [], set()
-    for number, (source, carries) in enumerate(_sources(path), start=1):
-        carried = [tag for tag in carries if tag in wanted]
-        if not carried:
-            continue
-        found.update(carried)
-        try:
-            compile(source, path.name, "exec")
-        except SyntaxError as error:
-            raise NotebookError(
-                f"{path.stem}, code cell {number}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
-            ) from error
-        parts.append(f"# {path.stem}, code cell {number} ({', '.join(carried)})\n{source.rstrip()}\n")
-    if wanted[-1] not in found:
-        raise NotebookError(f"{path.stem} has no cell tagged `{wanted[-1]}`: add the tag to the cell in Jupyter")
-    return "\n\n".join([f"# Written from {path.name}: edit the notebook, not this file.\n", *parts])
+    """`Notebook.source` of a notebook given as in `find`."""
+    return notebook(name).source(wanted)
 
 
 def load(name: str | Path, wanted: Sequence[str] = KERNEL_TAGS) -> ModuleType:
@@ -190,7 +261,7 @@ def load(name: str | Path, wanted: Sequence[str] = KERNEL_TAGS) -> ModuleType:
     of its text: loading again gives the same module, and loading after an edit a new one. Raises
     NotebookError for a missing notebook, a syntax error or no kernel cell; what the cells raise passes through.
     """
-    return _imported(tagged_source(name, wanted), find(name).stem)
+    return notebook(name).load(wanted)
 
 
 def changed(name: str | Path, replacements: Iterable[tuple[str, str]] = ()) -> ModuleType:
@@ -198,12 +269,7 @@ def changed(name: str | Path, replacements: Iterable[tuple[str, str]] = ()) -> M
 
     Raises NotebookError for an old text that is not in the cells exactly once, besides what `load` raises.
     """
-    source = tagged_source(name)
-    for old, new in replacements:
-        if source.count(old) != 1:
-            raise NotebookError(f"{find(name).stem}: found {source.count(old)} times, and must be there once: {old!r}")
-        source = source.replace(old, new)
-    return _imported(source, "changed")
+    return notebook(name).changed(replacements)
 
 
 def _imported(source: str, title: str) -> ModuleType:

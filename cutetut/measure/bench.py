@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cutetut import hardware
-from cutetut.course import code_hash, notebooks, provenance
+from cutetut.course import notebooks, provenance
 
 WARM_UP = 10  # launches of each before anything is timed
 BURST = 40  # launches back to back, after a rest: what a GPU does while it is cool
@@ -187,13 +187,13 @@ def run(name: str) -> Path:
     Raises provenance.NotRecordable without a Hopper GPU, NeedsGPU if the emulator was asked for, BenchError
     if the rows are malformed or the file cannot be written, and NotebookError if the notebook has no bench cell.
     """
-    stem, facts = _ready(name)
-    current = current_hash(stem)
-    module = notebooks.load(stem, BENCH_TAGS)
+    chapter, facts = _ready(name)
+    module = chapter.load(BENCH_TAGS)
     if not callable(getattr(module, "benchmark", None)):
-        raise BenchError(f"{stem}: the cell tagged `bench` must define `def benchmark()`, which returns rows")
-    rows = validated(module.benchmark(), stem)
-    return _write({"notebook": stem, "provenance": facts, "code_hash": current}, rows, rows)
+        raise BenchError(f"{chapter.name}: the cell tagged `bench` must define `def benchmark()`, which returns rows")
+    rows = validated(module.benchmark(), chapter.name)
+    head = {"notebook": chapter.name, "provenance": facts, "code_hash": chapter.code_hash(BENCH_TAGS)}
+    return _write(head, rows, rows)
 
 
 def add(name: str, expression: str) -> Path:
@@ -203,10 +203,11 @@ def add(name: str, expression: str) -> Path:
     the expression. Raises what `run` raises, and BenchError if the table was measured with other code or on a machine
     that differs in more than the date, or if the expression cannot be read.
     """
-    stem, facts = _ready(name)
+    chapter, facts = _ready(name)
+    stem = chapter.name
     content = read(stem)
     again = f"measure all: python -m cutetut bench {stem}"
-    if content["code_hash"] != current_hash(stem):
+    if content["code_hash"] != chapter.code_hash(BENCH_TAGS):
         raise BenchError(f"{stem} has changed since its table was measured, and rows must be of one kernel; {again}")
     for key, value in facts.items():
         if key != "date" and value != content["provenance"].get(key):
@@ -216,24 +217,24 @@ def add(name: str, expression: str) -> Path:
         code = compile(expression, "<rows to add>", "eval")
     except SyntaxError as error:
         raise BenchError(f"{expression!r} is no Python expression: {error.msg}") from error
-    rows = validated(eval(code, dict(vars(notebooks.load(stem, BENCH_TAGS)))), stem)
+    rows = validated(eval(code, dict(vars(chapter.load(BENCH_TAGS)))), stem)
     before = content.pop("rows")
     return _write({**content, "added": [*content.get("added", []), expression]}, [*before, *rows], rows)
 
 
-def _ready(name: str) -> tuple[str, dict[str, str]]:
-    """A notebook's name and this machine's facts, where it can be measured and the table be written."""
+def _ready(name: str) -> tuple[notebooks.Notebook, dict[str, str]]:
+    """The notebook and the facts of this machine; raises unless it can be measured here and its table be written."""
     facts = provenance.collect()
     _require_gpu("python -m cutetut bench")
-    stem = notebooks.find(name).stem
-    folder = data_file(stem).parent
+    chapter = notebooks.notebook(name)
+    folder = data_file(chapter.name).parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BenchError(f"{folder} cannot be made: {error}; nothing was measured") from error
     if not os.access(folder, os.W_OK):
         raise BenchError(f"no permission to write {folder}: nothing was measured")
-    return stem, facts
+    return chapter, facts
 
 
 def _write(head: Mapping[str, Any], rows: Sequence[Row], new: Sequence[Row]) -> Path:
@@ -296,7 +297,7 @@ def read(name: str) -> dict[str, Any]:
 
 def current_hash(name: str) -> str:
     """The hash that a measurement of the notebook as it is now would carry: over its bench and kernel cells."""
-    return code_hash.of_cells([notebooks.tagged_source(name, BENCH_TAGS)])
+    return notebooks.notebook(name).code_hash(BENCH_TAGS)
 
 
 def data_file(name: str) -> Path:

@@ -15,6 +15,7 @@ import nbformat
 import pytest
 
 from cutetut.course import execute, notebooks
+from cutetut.measure import bench
 
 
 def pairs(cells: list[Any]) -> list[tuple[Any, Any]]:
@@ -52,6 +53,9 @@ def _folded(source: str) -> str:
     match = re.search(r"<summary>Solution</summary>.*?```python\n(.*?)```", source, re.DOTALL)
     assert match, f"a solution without code: {source[:80]}"
     return match[1]
+
+
+HELPER_TAGS = (*bench.BENCH_TAGS, notebooks.HELPERS)  # what a chapter defines for its own later cells, too
 
 
 def cell(chapter: str, name: str) -> str:

@@ -318,9 +318,7 @@ cell = partial(exercises.cell, NAME)
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
     """What the exercises' checks may use: the kernels, the mistakes, and the helpers of the first broken cell."""
-    space = dict(vars(notebooks.load(NAME, bench.BENCH_TAGS)))
-    exec(cell("break-wait").rsplit("\n\n\n", 1)[0], space)
-    return space
+    return vars(notebooks.load(NAME, exercises.HELPER_TAGS)).copy()
 
 
 WRONG = {  # a part of what the check has to say
@@ -378,13 +376,6 @@ def test_right_answers_are_accepted_in_any_form(
     assert said == "right\n"
 
 
-def test_kernel_bodies_stay_short() -> None:
-    for code in notebooks.code_cells(notebooks.read(NAME)):
-        if "kernel" in notebooks.tags(code):
-            for body in re.split(r"^(?=@cute\.)", code.source, flags=re.MULTILINE):
-                assert len(body.splitlines()) <= 90
-
-
 def test_the_benchmark_measures_only_what_the_kernels_accept() -> None:
     module = notebooks.load(NAME, bench.BENCH_TAGS)
     for configuration in module.SWEEP + module.BEST:
@@ -408,15 +399,15 @@ def test_the_rungs_before_compute_the_same_product(rng: np.random.Generator, dev
         C.zero_()
 
 
-def test_rounds_and_lines_are_those_of_the_addresses(chapter: ModuleType) -> None:
-    space = dict(vars(chapter)) | {"ctas_per_sm": lambda bN, stages: 2}
-    exec(cell("ragged-speed").split("\n\n\npipelines")[0], space)
+def test_rounds_and_lines_are_those_of_the_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    helpers = notebooks.load(NAME, exercises.HELPER_TAGS)
+    monkeypatch.setattr(helpers, "ctas_per_sm", lambda bN, stages: 2, raising=False)
     for K in (64, 72, 4056, 4096):
         starts = [row * K * 2 + box * 128 for row in range(64) for box in range(3)]
         lines = [len({address // 128 for address in range(start, start + 128)}) for start in starts]
-        assert space["lines_per_row"](K) == np.mean(lines)
-    assert [space["rounds"](128 * m, 256 * n, 256, 4) for m, n in ((1, 1), (11, 24), (5, 53))] == [1, 1, 2]
-    assert space["rounds"](128 * 264 - 127, 1, 64, 1) == 1
+        assert helpers.lines_per_row(K) == np.mean(lines)
+    assert [helpers.rounds(128 * m, 256 * n, 256, 4) for m, n in ((1, 1), (11, 24), (5, 53))] == [1, 1, 2]
+    assert helpers.rounds(128 * 264 - 127, 1, 64, 1) == 1
 
 
 def test_the_timeline_of_a_traced_launch_can_be_drawn(
@@ -425,19 +416,17 @@ def test_the_timeline_of_a_traced_launch_can_be_drawn(
     A, B = matrix(rng, 128, 512, device), matrix(rng, 128, 512, device)
     clock = chapter.traced(A, B, bN=128, stages=2)[..., 0]
     timeline = {"bN": 128, "stages": 2, "clock": clock.tolist()}
-    space = dict(vars(chapter))
-    exec(cell("timeline-figure").rsplit("\n\n\n", 1)[0], space)
-    at = space["events"](timeline)
+    helpers = notebooks.load(NAME, exercises.HELPER_TAGS)
+    at = helpers.events(timeline)
     assert all(at[name].shape == (8,) for name in ("asked", "granted", "landed"))
     assert all(at[name].shape == (2, 8) for name in ("wanted", "got", "started", "done"))
     assert (at["granted"] < at["landed"]).all() and (at["landed"] <= at["started"]).all()
     assert (at["began"][:, None] < at["wanted"]).all() and (at["started"] < at["done"]).all()
     assert (at["done"] <= at["finished"][:, None]).all() and (at["finished"] < at["left"]).all()
-    bars = space["spans"](timeline)
+    bars = helpers.spans(timeline)
     assert len(bars) == 8 * (4 + 2 * 2) + 2
     assert {bar.row for bar in bars} == {"producer", "stage 0", "stage 1", "consumer 1", "consumer 2"}
     in_stage = sorted((bar.start, bar.end) for bar in bars if bar.row == "stage 1")
     assert all(before[1] <= after[0] for before, after in zip(in_stage, in_stage[1:], strict=False)), "one at a time"
-    assert space["show"]([timeline, timeline | {"stages": 3}]).run == "128x128, 2 stages"
-    exec(cell("timeline-numbers").split("\n\n\n")[0], space)
-    assert space["summary"](timeline).count("%") == 3
+    assert helpers.show([timeline, timeline | {"stages": 3}]).run == "128x128, 2 stages"
+    assert helpers.summary(timeline).count("%") == 3

@@ -191,13 +191,12 @@ def test_c_is_stored_once(chapter: ModuleType) -> None:
 cell = partial(exercises.cell, NAME)
 
 
-def test_clocks_that_two_warps_noted_make_a_timeline(chapter: ModuleType) -> None:
+def test_clocks_that_two_warps_noted_make_a_timeline() -> None:
     """A consumer's warps share an entry: what it holds of one may be later than the next event of another."""
-    names = vars(chapter).copy()
-    exec(cell("timeline-figure").partition("recording = ")[0], names)
+    helpers = notebooks.load(NAME, exercises.HELPER_TAGS)
     late = [[[10, 20, 30, -1]], [[50, 40, 60, -1], [70, 75, 90, 95]], [[50, 40, 45, -1], [-1, -1, -1, -1]]]
-    found = names["spans"](late)
-    assert names["Timeline"]({"one": found}, kinds=["waits", "loads", "multiplies", "stores"])
+    found = helpers.spans(late)
+    assert helpers.Timeline({"one": found}, kinds=["waits", "loads", "multiplies", "stores"])
     assert [(one.start, one.end) for one in found] == [
         (10, 20), (20, 30), (50, 50), (50, 60), (70, 75), (75, 95), (50, 50), (50, 50)
     ]  # fmt: skip

@@ -28,10 +28,7 @@ cell = partial(exercises.cell, NAME)
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
     """What its cells may use: the kernel, the mistakes, `explain`, the maps, and what was predicted."""
-    space = dict(vars(notebooks.load(NAME, bench.BENCH_TAGS)))
-    for name, last in (("cost", None), ("predict", "print("), ("maps", "S_picker"), ("break-scores", "explain(")):
-        exec(cell(name).split(f"\n{last}")[0] if last else cell(name), space)
-    return space
+    return vars(notebooks.load(NAME, exercises.HELPER_TAGS)).copy()
 
 
 # What goes wrong ----------------------------------------------------------------------------------------------
@@ -182,24 +179,11 @@ def test_unusual_answers_are_right(names: dict[str, Any], capsys: pytest.Capture
     assert said.splitlines()[-1] == "right", said
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize("number", CHECKS)
-def test_exercises_start_with_not_yet_and_their_solutions_are_right(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int
-) -> None:
-    """Also while the chapter is a draft, which tests/test_exercises.py passes over."""
-    exec(cell(f"exercise-{number}-check"), names)
-    for name, verdict in ((f"exercise-{number}", "not yet"), (f"exercise-{number}-solution", "right")):
-        capsys.readouterr()
-        exec(cell(name), names)
-        assert capsys.readouterr().out.rstrip().rsplit("\n", 1)[-1].startswith(verdict)
-
-
 # The timeline and the table of gains ---------------------------------------------------------------------------
 
 @pytest.fixture
-def timeline(names: dict[str, Any]) -> dict[str, Any]:
-    """The cells of the timeline over clocks that are easy to check: steps of 100 cycles, the second 50 behind."""
+def timeline(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the cells of the timeline define, over simple clocks: steps of 100 cycles, the second consumer 50 behind."""
     one = [[100 * k + t for t in (0, 10, 12, 40, 90, 95)] for k in range(3)]
     two = [[t + 50 for t in step] for step in one]
     apart = [[100 * k + t for t in (0, 10, 12, 60, 90, 90)] for k in range(3)]
@@ -208,11 +192,9 @@ def timeline(names: dict[str, Any]) -> dict[str, Any]:
         "D": 128, "bN": 16,
         "provenance": dict.fromkeys(("gpu", "driver", "cuda", "torch", "cutlass_dsl", "date"), "1"),
     }  # fmt: skip
-    space = names | {"NAME": NAME, "np": np, "clocks": clocks}
-    exec(cell("timeline").split("\nclocks = ")[0], space)
-    space["clocks"] = clocks
-    exec(cell("timeline-numbers").split("\nprint(")[0], space)
-    return space
+    helpers = notebooks.load(NAME, exercises.HELPER_TAGS)
+    monkeypatch.setattr(helpers, "clocks", clocks, raising=False)
+    return vars(helpers)
 
 
 def test_bars_of_a_step(timeline: dict[str, Any]) -> None:

@@ -26,28 +26,6 @@ ROOT = Path(__file__).resolve().parents[2]
 HOPPER_NAMES = re.compile(r"\b(H100|H200|GH200|H800|H20)\b")
 
 
-@pytest.fixture
-def make(project, monkeypatch):
-    """Write a notebook of (source, tags) cells into an empty project, list it in _toc.yml, return its path."""
-    monkeypatch.setattr(notebooks, "project_root", lambda: project)
-    listed: list[str] = []
-
-    def write(name, *cells):
-        made = nbformat.v4.new_notebook()
-        made.cells.append(nbformat.v4.new_markdown_cell("# A title"))
-        for cell in cells:
-            source, tags = cell if isinstance(cell, tuple) else (cell, [])
-            made.cells.append(nbformat.v4.new_code_cell(source, metadata={"tags": tags} if tags else {}))
-        path = project / "notebooks" / f"{name}.ipynb"
-        nbformat.write(made, path)
-        listed.append(f"      - file: notebooks/{name}\n")
-        toc = "format: jb-book\nroot: book/intro\nparts:\n  - caption: One\n    chapters:\n" + "".join(listed)
-        (project / "_toc.yml").write_text(toc + "      - file: book/glossary\n")
-        return path
-
-    return write
-
-
 # --- finding and reading
 
 
