@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import hashlib
 import io
@@ -243,6 +244,15 @@ def test_another_checkouts_package_is_refused(tmp_path: Path) -> None:
     cutetut_book.check_package(str(vendor.ROOT / "cutetut" / "__init__.py"))
     with pytest.raises(ExtensionError, match=rf"imports cutetut from {tmp_path}: pip install --no-deps -e "):
         cutetut_book.check_package(str(tmp_path / "__init__.py"))
+
+
+def test_the_extension_imports_no_test_code_and_nothing_by_name() -> None:
+    files = sorted(Path(cutetut_book.__file__).parent.glob("*.py"))
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
+    found = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    found |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert "cutetut.measure" in found
+    assert not {name for name in found if name.split(".")[0] == "tests" or name == "importlib"}
 
 
 def test_changed_file_is_refused() -> None:
