@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # With several processes the tests of a file run in one of them, because they share kernels that take long to compile;
 # those of these two share the built book, and those of SPREAD run a notebook each.
-OF_THE_BOOK = "test_book.py", "test_book_browser.py"
+OF_THE_BOOK = "test_pages.py", "test_pages_in_a_browser.py"
 SPREAD = "test_notebooks.py"
 
 

@@ -1,18 +1,29 @@
 """The book's own Sphinx extension: local JavaScript, recorded-on lines, and pages generated from data."""
 
-import sys
+from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+import cutetut
 
 from . import bugs, counted, generated, offline, ordering, peers, provenance, rooms, still, vendor
 
-# The pages describe this checkout's package, whichever one is installed.
-sys.path.insert(0, str(vendor.ROOT))
+
+def check_package(file: str) -> None:
+    """Raise ExtensionError unless this file, of the imported package, is of the checkout that the pages describe."""
+    found, needed = Path(file).resolve().parent, vendor.ROOT / "cutetut"
+    if found != needed:
+        raise ExtensionError(
+            f"the book describes {needed}, but Python imports cutetut from {found}: "
+            f"pip install --no-deps -e {vendor.ROOT}, or set PYTHONPATH={vendor.ROOT}"
+        )
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register every part of the extension; each can be read on its own."""
+    check_package(cutetut.__file__)
     for part in (offline, provenance, still, generated, bugs, ordering, counted, peers, rooms):
         part.setup(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
