@@ -72,4 +72,4 @@ check-python:
 		echo "Install one of them, then: make PYTHON=/path/to/python3.12 run" >&2; exit 1; fi
 
 check-browser: check-python
-	@$(PYTHON) tests/book_browser.py
+	@$(PYTHON) tests/book/browser.py

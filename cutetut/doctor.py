@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cutetut import backend, provenance
+from cutetut import backend, hardware
+from cutetut.course import provenance
 
 PYTHONS = ((3, 11), (3, 13))  # oldest and newest supported
 JUPYTER = ("ipykernel", "nbclient", "nbformat", "ipywidgets", "anywidget", "jupyterlab", "jupyter-book")
@@ -61,12 +62,12 @@ class Finding:
 
 def gather() -> Facts:
     """Look at this machine; never raises because something is missing."""
-    from cutetut import cubin
+    from cutetut.inspect import cubin
 
     project = _project()
     torch_error, dsl_error = _import_error("numpy, torch"), _import_error("cutlass.cute")
     machine = backend.probe() if not torch_error else _probe_without_torch()
-    gpus = provenance.gpus()
+    gpus = hardware.gpus()
     tool = cubin.find_disassembler()
     return Facts(
         python=sys.version_info[:3],
@@ -92,7 +93,7 @@ def gather() -> Facts:
 
 
 def _project() -> Path | None:
-    from cutetut import notebooks
+    from cutetut.course import notebooks
 
     try:
         return notebooks.project_root()
@@ -114,7 +115,7 @@ def _import_error(modules: str) -> str:
 
 
 def _probe_without_torch() -> backend.Machine:
-    gpu = backend.find_gpu()
+    gpu = hardware.first_gpu()
     name, capability = gpu if gpu else (None, None)
     return backend.Machine(name, capability, None, False, provenance.version(backend.DSL_PACKAGE))
 

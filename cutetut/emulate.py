@@ -26,7 +26,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from . import backend, collector
+from . import backend
 from .emulator import findings
 from .emulator.checks import tolerance
 from .emulator.errors import EmulatorError
@@ -101,7 +101,7 @@ def emulated_gpu(
         os.environ[backend.VARIABLE] = "emulator"
         os.environ.update({**tolerated, **(settings or {})})
         backend.adopt(backend.Backend("emulator", "cuda", "python -m cutetut emulate"))
-        with collector.paused():
+        with backend.collection_paused():
             backend.start_emulator()
         live.on_device, live.lookup = cuda_torch.marked, pool.find
         _redirect_caches()

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # With several processes the tests of a file run in one of them, because they share kernels that take long to compile;
 # those of OF_THE_BOOK share the built book, and those of SPREAD run a notebook each.
-OF_THE_BOOK = "test_book.py", "test_book_browser.py", "test_book_landing.py", "test_book_reading.py"
+OF_THE_BOOK = "test_pages.py", "test_pages_in_a_browser.py", "test_first_page.py", "test_reading.py"
 SPREAD = "test_notebooks.py"
 
 

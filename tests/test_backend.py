@@ -163,7 +163,7 @@ def test_importing_alone_needs_no_torch_and_prints_nothing(package: str, tmp_pat
 
 @pytest.mark.emulator
 def test_commands_leave_the_choice_to_themselves(tmp_path: Path) -> None:
-    code = "from cutetut.__main__ import main; main(['cache']); import cutlass; print('end')"
+    code = "from cutetut.cli import main; main(['cache']); import cutlass; print('end')"
     done = run(code, tmp_path, CUTETUT_BACKEND="emulator")
     assert "kernels run" not in done.stdout and done.stdout.endswith("end\n"), done.stderr
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cutetut import backend, doctor
-from cutetut.__main__ import main
+from cutetut.cli import main
 from cutetut.doctor import Facts
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -180,7 +180,7 @@ def test_rows_are_added_to_one_notebook(capsys, args):
 
 
 def test_run_returns_one_if_a_notebook_failed(monkeypatch):
-    from cutetut import execute
+    from cutetut.course import execute
 
     monkeypatch.setattr(execute, "run", lambda names, jobs: 2)
     assert main(["run"]) == 1
@@ -189,7 +189,7 @@ def test_run_returns_one_if_a_notebook_failed(monkeypatch):
 
 
 def test_an_interruption_is_no_traceback(monkeypatch, capsys):
-    from cutetut import execute
+    from cutetut.course import execute
 
     def interrupted(names, jobs):
         raise KeyboardInterrupt
@@ -200,7 +200,7 @@ def test_an_interruption_is_no_traceback(monkeypatch, capsys):
 
 
 def test_a_full_disk_is_no_traceback(monkeypatch, capsys):
-    from cutetut import execute
+    from cutetut.course import execute
 
     def full(names, jobs):
         raise OSError(28, "No space left on device")

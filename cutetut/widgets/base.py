@@ -9,7 +9,7 @@ from typing import Any
 
 import anywidget
 
-from cutetut.plots import Picture
+from cutetut.figures import Picture
 
 HERE = Path(__file__).parent
 COMMENT = re.compile(r"^\s*(//[^\n]*|/\*.*?\*/)$", re.MULTILINE | re.DOTALL)

@@ -7,9 +7,10 @@ from typing import Any
 
 import traitlets
 
-from cutetut import descriptors, plots
-from cutetut.descriptors import DescriptorError
-from cutetut.widgets import stills
+from cutetut import figures
+from cutetut.figures import stills
+from cutetut.inspect import descriptors
+from cutetut.inspect.descriptors import DescriptorError
 from cutetut.widgets.base import Picker, source
 
 DIGITS = 16  # hexadecimal ones, of 64 bits
@@ -70,7 +71,7 @@ class DescriptorDecoder(Picker):
         listed = ", ".join(f"{name} {value}" for name, value in zip(names, held, strict=True))
         return f"DescriptorDecoder({self.value}, {self.major}-major: {listed})"
 
-    def still(self) -> plots.Picture:
+    def still(self) -> figures.Picture:
         lbo, sbo = descriptors.roles(self.bits >> 62, self.major == "MN")
         notes = {"leading byte offset": lbo, "stride byte offset": sbo}
         title = self.title or f"{self.value}, {self.major}-major"

@@ -9,8 +9,8 @@ from typing import Any
 import cutlass.cute as cute
 import traitlets
 
-from cutetut import layouts, plots
-from cutetut.widgets import stills
+from cutetut import figures, layouts
+from cutetut.figures import stills
 from cutetut.widgets.base import Picker, source
 from cutetut.widgets.layout_text import LayoutText, read_layout
 
@@ -96,7 +96,7 @@ class LayoutViewer(Picker):
     def __repr__(self) -> str:
         return f"LayoutViewer({self.text}, index {self.index})"
 
-    def still(self) -> plots.Picture:
+    def still(self) -> figures.Picture:
         shape, stride = self.shown.shape, self.shown.stride
         offsets = layouts.offsets(lambda: cute.make_layout(shape, stride=stride))
         rows = offsets.shape[0] if offsets.ndim > 1 else 1

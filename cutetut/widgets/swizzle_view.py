@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import traitlets
 
-from cutetut import plots
+from cutetut import figures
 from cutetut.emulator.measure.coalescing import matrix_wavefronts, wavefronts
-from cutetut.widgets import stills
+from cutetut.figures import stills
 from cutetut.widgets.base import Picker, source
 
 BITS = 12  # of a byte offset: the largest tile, 32 rows of 128 bytes, has 4096
@@ -128,7 +128,7 @@ class SwizzleView(Picker):
             f"{without} wavefronts without, {with_it} with)"
         )
 
-    def still(self) -> plots.Picture:
+    def still(self) -> figures.Picture:
         rows, cols = self.shape
         offset = np.arange(rows * cols) * WORD
         words = 4 if self.access == "core matrix" else 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import traitlets
 
-from cutetut import plots
+from cutetut import figures
 from cutetut.widgets.base import Picker, source
 from cutetut.widgets.thread_map import MapError, ThreadMap
 
@@ -67,7 +67,7 @@ class ThreadPicker(Picker):
             matrix=matrix,
             map=name,
             _maps=[{"name": key, **table.pack()} for key, table in self._tables.items()],
-            _colors=base64.b64encode(plots.thread_colors(*self._grid).tobytes()).decode("ascii"),
+            _colors=base64.b64encode(figures.thread_colors(*self._grid).tobytes()).decode("ascii"),
             _width=self._grid[1],
         )
         self.thread = thread
@@ -122,8 +122,8 @@ class ThreadPicker(Picker):
         shown = f", map '{self.map}'" if len(self._tables) > 1 else ""
         return f"ThreadPicker({threads} threads over {rows}x{cols}{shown}, thread {self.thread})"
 
-    def still(self) -> plots.Picture:
-        return plots.picker_state(
+    def still(self) -> figures.Picture:
+        return figures.picker_state(
             self.table.owner,
             self.thread,
             thread_grid=self._grid,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import traitlets
 
-from cutetut import plots
+from cutetut import figures
 from cutetut.widgets.base import Picker, source
 
 
@@ -102,7 +102,7 @@ class Timeline(Picker):
             tile=tile,
             run=first,
             _rows=names["row"],
-            _kinds=plots.kind_styles(names["kind"]),
+            _kinds=figures.kind_styles(names["kind"]),
             _runs=[self._pack(name, names) for name in self._spans],
         )
         self.selected = selected
@@ -153,8 +153,8 @@ class Timeline(Picker):
         run = f", run '{self.run}'" if len(self._spans) > 1 else ""
         return f"Timeline({len(self.spans)} spans in {len(self._rows)} rows{run})"
 
-    def still(self) -> plots.Picture:
-        return plots.timeline(
+    def still(self) -> figures.Picture:
+        return figures.timeline(
             [(*span[:5], lane) for span, lane in zip(self.spans, self._lanes[self.run], strict=True)],
             rows=self._rows,
             kinds=[kind["name"] for kind in self._kinds],
@@ -236,7 +236,7 @@ def _order(what: str, given: Sequence[str] | None, spans: Iterable[Span]) -> lis
     found = list(dict.fromkeys(getattr(span, what) for span in spans))
     if what == "kind":
         try:
-            plots.kind_styles(found)
+            figures.kind_styles(found)
         except ValueError as error:
             raise TimelineError(str(error)) from None
     if given is None:

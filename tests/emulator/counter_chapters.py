@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from cutetut import notebooks
+from cutetut.course import notebooks
 
 Launch = Callable[[str], None]  # on a torch device: "cuda", or "cpu" in the emulator
 BF16 = torch.bfloat16

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from cutetut import nsight
+from cutetut.measure import nsight
 
 PARTS = CASES, CHAPTERS = "^(?!chapter)", "^chapter"
 RECORDED = Path(__file__).parent / "data" / "ncu.json"
@@ -91,6 +91,14 @@ NOT_COMPARED: dict[str, tuple[set[str], str]] = {
 }
 
 
+def what_is_compared() -> dict[str, Any]:
+    """The counts that the emulator has, too, and those of some launches that are left out of the comparison."""
+    left_out = [
+        {"launches": each, "counts": sorted(names), "why": why} for each, (names, why) in NOT_COMPARED.items()
+    ]
+    return {"compared": list(METRICS), "not_compared": left_out}
+
+
 def names_of_metrics() -> dict[str, str]:
     """Nsight Compute's name for each of ours."""
     return {**{name: metric for name, (metric, _) in METRICS.items()}, **ONLY_NCU}
@@ -112,7 +120,7 @@ def launches(only: str = "") -> dict[str, Callable[[str], None]]:
 
 def count(launch: Callable[[str], None]) -> dict[str, int]:
     """What the emulator counts of one launch."""
-    from cutetut import profile
+    from cutetut.inspect import profile
 
     with profile.counting() as tally:
         launch("cpu")
@@ -146,7 +154,7 @@ def record(only: str, out: Path) -> None:
 
     Raises nsight.NothingCounted, after writing the part that was measured, and NotRecordable without a Hopper GPU.
     """
-    from cutetut import provenance
+    from cutetut.course import provenance
 
     names = list(launches(only))
     tool = nsight.version()
@@ -161,8 +169,11 @@ def record(only: str, out: Path) -> None:
 
 
 def write(measured: dict[str, dict[str, int]], facts: dict[str, str], out: Path) -> None:
-    """One line of JSON for each launch: its counts in the order of "metrics", null for what was not measured."""
-    head = json.dumps({"provenance": facts, "metrics": names_of_metrics()})
+    """One line of JSON for each launch: its counts in the order of "metrics", null for what was not measured.
+
+    The head says which of them the emulator is held to, for the book's page.
+    """
+    head = json.dumps({"provenance": facts, "metrics": names_of_metrics(), **what_is_compared()})
     rows = [
         f"{json.dumps(name)}: {json.dumps([counts.get(what) for what in names_of_metrics()])}"
         for name, counts in measured.items()

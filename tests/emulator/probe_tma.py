@@ -261,7 +261,7 @@ def write(found: dict[str, list[dict[str, Any]]], facts: dict[str, str], path: P
 
 
 def main(path: Path) -> None:
-    from cutetut import provenance
+    from cutetut.course import provenance
 
     facts, found = provenance.collect(), {}
     for probe in (counts, conversions, stored, interleaved, interleaved_stores):

@@ -84,7 +84,7 @@ def _version() -> str:
 
 def main(path: str, tools: list[str]) -> None:
     """Examine all of them, and write after each, so that an interruption loses little."""
-    from cutetut import provenance
+    from cutetut.course import provenance
     from tests.emulator.mutants import CASES, MUTANTS
 
     facts = {**provenance.collect(), "compute_sanitizer": _version()}

@@ -99,7 +99,7 @@ class MapOver:
 
 
 def pack(case: dict[str, Any]) -> bytes:
-    """The first 64 bytes of a map, by the layout that cutetut/emulator/tensormap.py documents."""
+    """The first 64 bytes of a map, by the layout that cutetut/emulator/units/tensormap.py documents."""
     rank = len(case["sizes"])
     word1 = (rank - 1) << 4 | CODES[case["type"]] << 7 | case["interleave"] << 11 | case["swizzle"] << 13
     word1 |= case["nan"] << 15 | int(case["type"].startswith("tf32")) << 16 | case["l2"] << 17

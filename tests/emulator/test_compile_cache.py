@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cutetut import __main__
+from cutetut import cli
 from cutetut.emulator.host import compile_cache
 
 pytestmark = pytest.mark.emulator
@@ -151,8 +151,8 @@ def test_the_command_says_what_is_kept_and_removes_only_that(folder: Path, capsy
     for name in (NAME, OTHER):
         compile_cache.store(name, FILES)
     (folder / "notes.zip").write_text("mine")
-    assert __main__.main(["cache"]) == 0
+    assert cli.main(["cache"]) == 0
     assert re.fullmatch(rf"{folder}: 2 compiled functions, 0.0 MiB, at most 512 MiB\n", capsys.readouterr().out)
-    assert __main__.main(["cache", "--clear"]) == 0
+    assert cli.main(["cache", "--clear"]) == 0
     assert "removed 2 compiled functions" in capsys.readouterr().out
     assert [path.name for path in folder.iterdir()] == ["notes.zip"]

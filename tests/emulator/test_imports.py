@@ -63,8 +63,6 @@ def test_the_host_side_does_import_them() -> None:
 # Each may import from those before it. A file of its own at the package's root is a room of one module.
 ROOMS = ("findings", "errors", "progress", "ptx", "numbers", "machine", "checks", "compiled", "units", "measure",
          "decoding", "launch", "ptx_file", "host")  # fmt: skip
-# Where notebooks that were recorded before there were rooms look for two modules; nothing in the emulator imports them.
-ALIASES = {"tensormap": "units.tensormap", "wgmma": "units.wgmma"}
 
 Graph = dict[str, set[str]]
 
@@ -136,7 +134,7 @@ def upward(graph: Graph) -> set[tuple[str, str]]:
     }
 
 
-GRAPH = {name: targets for name, targets in module_graph(FOLDER).items() if name not in ALIASES}
+GRAPH = module_graph(FOLDER)
 
 
 def test_a_room_imports_only_from_those_before_it() -> None:
@@ -150,12 +148,6 @@ def test_no_imports_run_in_a_circle() -> None:
 def test_every_module_is_in_a_room_and_every_room_exists() -> None:
     assert {name.split(".")[0] for name in GRAPH} == {"", *ROOMS}
     assert GRAPH[""] == set()
-
-
-def test_an_alias_only_passes_on_what_one_unit_has() -> None:
-    graph = module_graph(FOLDER)
-    assert {name: graph[name] for name in ALIASES} == {name: {"units", unit} for name, unit in ALIASES.items()}
-    assert not {name for targets in GRAPH.values() for name in targets} & ALIASES.keys()
 
 
 def test_only_the_units_are_imported_by_name_at_run_time() -> None:

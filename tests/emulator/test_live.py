@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from cutetut import collector
+from cutetut import backend
 from cutetut.emulator import ptx
 from cutetut.emulator.host import launches, live
 from cutetut.emulator.host.dlpack import Span
@@ -85,12 +85,12 @@ def test_everything_is_collected_again_afterwards(early: list[torch.Tensor]) -> 
 
 def test_the_collector_rests_and_goes_on_as_it_was() -> None:
     assert gc.isenabled()
-    with collector.paused():
+    with backend.collection_paused():
         assert not gc.isenabled()
-        with collector.paused():
+        with backend.collection_paused():
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
-    with pytest.raises(ZeroDivisionError), collector.paused():
+    with pytest.raises(ZeroDivisionError), backend.collection_paused():
         _ = 1 // 0
     assert gc.isenabled()

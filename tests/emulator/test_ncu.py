@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cutetut.nsight import NothingCounted
+from cutetut.measure.nsight import NothingCounted
 from tests.emulator import ncu_compare
 from tests.emulator.ncu_compare import comparable, count, launches, recorded
 
@@ -43,6 +44,12 @@ def test_what_is_not_compared_belongs_to_recorded_launches() -> None:
     for launch, (counts, why) in ncu_compare.NOT_COMPARED.items():
         assert why and counts <= set(ncu_compare.METRICS)
         assert any(re.search(launch, name) for name in RECORDED)
+
+
+def test_the_record_says_what_is_compared() -> None:
+    """The book's page counts by it."""
+    record = json.loads(ncu_compare.RECORDED.read_text())
+    assert {key: record[key] for key in ncu_compare.what_is_compared()} == ncu_compare.what_is_compared()
 
 
 FAKE_NCU = """#!{python}

@@ -12,10 +12,10 @@ import pytest
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-from cutetut.compile import inspect
 from cutetut.emulator import ptx
 from cutetut.emulator.errors import PtxSyntaxError
 from cutetut.emulator.ptx.constants import constants
+from cutetut.inspect.compiled import inspect
 from tests.emulator import dsl_kernels
 from tests.emulator.harness import HEADER, kernel, run
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutetut.__main__ import _with_kinds, parser
+from cutetut.cli import _with_kinds, parser
 from cutetut.emulate import run as emulate
 from cutetut.emulator.checks.tolerance import Tolerance, Waiver
 from cutetut.emulator.errors import (

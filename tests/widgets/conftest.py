@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.book_browser import chromium
+from tests.book.browser import chromium
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome

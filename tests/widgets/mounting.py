@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from anywidget import AnyWidget
 
-from tests.book_browser import console_errors
+from tests.book.browser import console_errors
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome

@@ -13,9 +13,9 @@ import pytest
 import traitlets
 from PIL import Image
 
-from cutetut import descriptors
-from cutetut.descriptors import DescriptorError
 from cutetut.emulator.units.wgmma import Descriptor, operand_offsets
+from cutetut.inspect import descriptors
+from cutetut.inspect.descriptors import DescriptorError
 from cutetut.widgets import DescriptorDecoder
 
 # what a reader may type wrongly, and what both sides say

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cutetut import descriptors
+from cutetut.inspect import descriptors
 from cutetut.widgets import DescriptorDecoder
 from tests.widgets.mounting import THEMES, View, faultless, is_dark, phone, themed, wants_dark
 from tests.widgets.test_descriptor_decoder import REFUSED, random_fields

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from cutetut.figures.stills import RAMP
 from cutetut.widgets import LayoutViewer
 from cutetut.widgets.layout_text import read_layout
-from cutetut.widgets.stills import RAMP
 from tests.widgets.mounting import MARGIN, THEMES, View, faultless, is_dark, phone, themed, wants_dark
 from tests.widgets.random_layouts import Evaluated, evaluated, random_trees
 from tests.widgets.test_layout_viewer import REFUSED

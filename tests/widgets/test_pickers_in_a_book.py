@@ -14,10 +14,10 @@ import nbformat
 import pytest
 import yaml
 
-from cutetut import descriptors
-from tests.book_browser import chromium, console_errors, requested
-from tests.book_build import ROOT, jupyter_book
-from tests.book_html import is_remote
+from cutetut.inspect import descriptors
+from tests.book.browser import chromium, console_errors, requested
+from tests.book.building import ROOT, jupyter_book
+from tests.book.pages import is_remote
 from tests.widgets.mounting import phone
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 import traitlets
 from PIL import Image
 
-from cutetut import plots
+from cutetut.figures import spans
 from cutetut.widgets import Span, Timeline, TimelineError
 from cutetut.widgets.timeline import lanes
 from tests.widgets import pipelines
@@ -221,13 +221,13 @@ def contrast(one: str, other: str) -> float:
     return (max(shades) + 0.05) / (min(shades) + 0.05)
 
 
-@pytest.mark.parametrize(("color", "ink"), plots.KIND_COLORS)
+@pytest.mark.parametrize(("color", "ink"), spans.KIND_COLORS)
 def test_bars_stand_out_from_light_and_dark_pages_and_their_text_from_them(color: str, ink: str) -> None:
     assert contrast(color, ink) >= 4.5
     assert min(contrast(color, page) for page in ("#ffffff", "#14181e", "#121212")) >= 3
 
 
 def test_waiting_takes_no_colour() -> None:
-    styles = plots.kind_styles(["waits", "loads", "wait for C", "stores"])
+    styles = spans.kind_styles(["waits", "loads", "wait for C", "stores"])
     assert [style["wait"] for style in styles] == [True, False, True, False]
-    assert [style["color"] for style in styles if not style["wait"]] == [color for color, _ in plots.KIND_COLORS[:2]]
+    assert [style["color"] for style in styles if not style["wait"]] == [color for color, _ in spans.KIND_COLORS[:2]]

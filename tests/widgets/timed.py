@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cutetut import plots
+from cutetut.figures import spans
 from cutetut.widgets import Span, Timeline
 from tests.widgets import pipelines
 from tests.widgets.mounting import View
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
 KINDS = ["waits", "loads", "multiplies", "stores"]
-COLORS = dict(zip(KINDS[1:], (color for color, _ in plots.KIND_COLORS), strict=False))
+COLORS = dict(zip(KINDS[1:], (color for color, _ in spans.KIND_COLORS), strict=False))
 ROWS = ["producer", "consumer 1", "consumer 2"]
 TOP, LANE, GAP = 3, 24, 10  # CSS pixels: where timeline_chart.js puts the bars
 LABEL, ABOVE = 96, 17  # room for a row's name: at the left, or above it where the page is narrow

@@ -1,9 +1,12 @@
 """The book's own Sphinx extension: local JavaScript, recorded-on lines, and pages generated from data."""
 
-import sys
+from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+import cutetut
 
 from . import (
     bugs,
@@ -22,12 +25,20 @@ from . import (
     vendor,
 )
 
-# The pages describe this checkout's package, whichever one is installed.
-sys.path.insert(0, str(vendor.ROOT))
+
+def check_package(file: str) -> None:
+    """Raise ExtensionError unless this file, of the imported package, is of the checkout that the pages describe."""
+    found, needed = Path(file).resolve().parent, vendor.ROOT / "cutetut"
+    if found != needed:
+        raise ExtensionError(
+            f"the book describes {needed}, but Python imports cutetut from {found}: "
+            f"pip install --no-deps -e {vendor.ROOT}, or set PYTHONPATH={vendor.ROOT}"
+        )
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register every part of the extension; each can be read on its own."""
+    check_package(cutetut.__file__)
     for part in (offline, provenance, still, card, front):
         part.setup(app)
     for directives in (generated, bugs, ordering, counted, peers, rooms, ladder, recorded):

@@ -43,7 +43,7 @@ def write(app: Sphinx, error: Exception | None) -> None:
         return
     try:
         shown = ladder.steps()
-    except (ImportError, RuntimeError, KeyError, OSError, ValueError) as reason:
+    except (RuntimeError, KeyError, OSError, ValueError) as reason:
         raise ExtensionError(f"{NAME} cannot be drawn: {reason}") from reason
     title, _, subtitle = app.config.html_title.partition(", ")
     draw(title, subtitle, shown, Path(app.outdir, "_static", NAME))

@@ -3,9 +3,10 @@
 The numbers were recorded in `tests/emulator/data/ncu.json`; `tests/emulator/test_ncu.py` holds the emulator to them.
 """
 
-import importlib
+import json
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -21,34 +22,53 @@ COLUMNS = {  # a heading, and the counts below it
     "shared loads: wavefronts / conflicts": ("shared ld wavefronts", "shared ld conflicts"),
     "shared stores: wavefronts / conflicts": ("shared st wavefronts", "shared st conflicts"),
 }
-NotCompared = Mapping[str, tuple[set[str], str]]
+Counts = Mapping[str, int]
 
 
-def rows(launches: Mapping[str, Mapping[str, int]], not_compared: NotCompared) -> list[list[str]]:
+class LeftOut(NamedTuple):
+    """Counts that are not compared of the launches whose names match a regular expression, and why."""
+
+    launches: str
+    counts: Sequence[str]
+    why: str
+
+
+def launches(record: Mapping[str, Any]) -> dict[str, Counts]:
+    """What was counted of each launch, by the names of the counts; what was not measured is left out."""
+    return {
+        name: {what: value for what, value in zip(record["metrics"], counts, strict=True) if value is not None}
+        for name, counts in record["launches"].items()
+    }
+
+
+def hidden(name: str, left_out: Sequence[LeftOut]) -> set[str]:
+    """The counts of a launch that are not compared."""
+    return {what for each in left_out if re.search(each.launches, name) for what in each.counts}
+
+
+def rows(found: Mapping[str, Counts], left_out: Sequence[LeftOut]) -> list[list[str]]:
     """A row for each chapter's kernel, a star behind what is not compared; raises BadData when there is none."""
-    found = []
-    for name, counts in launches.items():
+    lines = []
+    for name, counts in found.items():
         if not name.startswith("chapter"):
             continue
-        hidden = {what for each, (names, _) in not_compared.items() if re.search(each, name) for what in names}
         cells = []
         for pair in COLUMNS.values():
             shown = [what for what in pair if counts[what]]
-            star = "*" if hidden.intersection(shown) else ""
+            star = "*" if hidden(name, left_out).intersection(shown) else ""
             cells.append(" / ".join(f"{counts[what]:,}" for what in pair) + star if shown else "")
-        found.append([name.removeprefix("chapter "), *cells])
-    if not found:
+        lines.append([name.removeprefix("chapter "), *cells])
+    if not lines:
         raise BadData("no chapter's kernel was recorded")
-    return found
+    return lines
 
 
-def held_equal(launches: Mapping[str, Mapping[str, int]], not_compared: NotCompared, metrics: Container[str]) -> int:
+def held_equal(found: Mapping[str, Counts], left_out: Sequence[LeftOut], compared: Sequence[str]) -> int:
     """How many recorded counts that are not zero the emulator is held to."""
     return sum(
-        not any(what in names and re.search(each, name) for each, (names, _) in not_compared.items())
-        for name, counts in launches.items()
+        value != 0 and what in compared and what not in hidden(name, left_out)
+        for name, counts in found.items()
         for what, value in counts.items()
-        if value and what in metrics
     )
 
 
@@ -57,17 +77,17 @@ class Counted(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(str(RECORDED))
-        compare = importlib.import_module("tests.emulator.ncu_compare")
-        not_compared: NotCompared = compare.NOT_COMPARED
         try:
-            facts, launches = compare.read(RECORDED)
-            body = rows(launches, not_compared)
-            equal = held_equal(launches, not_compared, compare.METRICS)
+            record = json.loads(RECORDED.read_text(encoding="utf-8"))
+            facts, found = record["provenance"], launches(record)
+            left_out = [LeftOut(**each) for each in record["not_compared"]]
+            body = rows(found, left_out)
+            equal = held_equal(found, left_out, record["compared"])
             measured = f"{facts['gpu']}, driver {facts['driver']}, Nsight Compute {facts['ncu']}, {facts['date']}"
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self.error(f"counted: {error!r}") from error
-        why = "; ".join(reason for each, (_, reason) in not_compared.items() if "chapter" in each)
-        totals = f"{len(launches) - len(body)} launches of one instruction were counted besides these {len(body)}"
+        why = "; ".join(each.why for each in left_out if "chapter" in each.launches)
+        totals = f"{len(found) - len(body)} launches of one instruction were counted besides these {len(body)}"
         return [
             nodes.paragraph("", f"Counted on an {measured}. {totals}; {equal:,} counts other than zero are compared."),
             table(["kernel", *COLUMNS], body, ["counted", "measured"]),

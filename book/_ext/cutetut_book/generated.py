@@ -5,7 +5,6 @@ table. Data that is missing, empty or of another shape is an error of the build,
 """
 
 import html
-import importlib
 import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
@@ -13,6 +12,11 @@ from typing import Any, TypeAlias
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
+
+from cutetut.course import provenance
+from cutetut.emulator import units
+from cutetut.emulator.machine import opcodes
+from cutetut.measure import bench, results, tables
 
 from .vendor import ROOT
 
@@ -64,13 +68,12 @@ class EmulatedInstructions(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         try:
-            importlib.import_module("cutetut.emulator.units").load_all()  # importing the units fills the table
-            ops = importlib.import_module("cutetut.emulator.machine.opcodes").OPS
-            units = instructions_by_unit(ops)
+            units.load_all()  # importing the units fills the table
+            by_unit = instructions_by_unit(opcodes.OPS)
         except (ImportError, AttributeError, BadData) as error:
             raise self.error(f"emulated-instructions: {error}") from error
-        out: list[nodes.Node] = [nodes.paragraph("", f"{len(ops)} instructions in {len(units)} units.")]
-        for unit, entries in units.items():
+        out: list[nodes.Node] = [nodes.paragraph("", f"{len(opcodes.OPS)} instructions in {len(by_unit)} units.")]
+        for unit, entries in by_unit.items():
             for source in {inspect.getsourcefile(entry.decode) for entry in entries}:
                 self.env.note_dependency(str(source))
             rows = [[_code(entry.mnemonic), _code(entry.forms), entry.section] for entry in entries]
@@ -84,7 +87,7 @@ FOLDED = 8  # lines, from which a table shows the fastest of each size and folds
 
 
 def benchmark_table(lines: Sequence[Any]) -> tuple[str, list[str], list[list[str]]]:
-    """Split lines of cutetut.results into what all share, as text, and the header and cells of the rest."""
+    """Split lines of cutetut.measure.results into what all share, as text, and the header and cells of the rest."""
     labels, methods, further = (
         dict.fromkeys(key for line in lines for key in getattr(line, part)) for part in ("labels", "rows", "further")
     )
@@ -121,13 +124,11 @@ class Benchmarks(SphinxDirective):
 
     def section(self, name: str) -> nodes.section:
         """Return one notebook's section; what bench.read refuses is an error of the build."""
-        bench, results = (importlib.import_module(f"cutetut.{module}") for module in ("bench", "results"))
-        sentence = importlib.import_module("cutetut.provenance").sentence
         self.env.note_dependency(str(DATA / f"{name}.json"))
         try:
             content = bench.read(name)
             stale = content["code_hash"] != bench.current_hash(name)
-            measured_on = sentence(content["provenance"])
+            measured_on = provenance.sentence(content["provenance"])
         except (bench.BenchError, KeyError, OSError, ValueError) as error:
             raise self.error(f"benchmarks: {name}: {error}") from error
         lines = results.lines(content["rows"])
@@ -143,7 +144,7 @@ class Benchmarks(SphinxDirective):
         if len(lines) < FOLDED:
             section += table(header, cells, ["measured"])
         else:
-            rungs = (*results.RUNGS, results.ATTENTION)
+            rungs = (*tables.RUNGS, tables.ATTENTION)
             kernel = next((rung.kernel for rung in rungs if rung.notebook == name), ".*")
             fastest = results.best(lines, kernel)
             chosen = [row for row, line in zip(cells, lines, strict=True) if any(line is one for one in fastest)]
@@ -165,17 +166,16 @@ class Headline(SphinxDirective):
     """The tables that compare the chapters, as in the README, and where their numbers come from."""
 
     def run(self) -> list[nodes.Node]:
-        bench, results = (importlib.import_module(f"cutetut.{module}") for module in ("bench", "results"))
         try:
-            tables = [found for found in (results.headline(), results.attention()) if found[1]]
-            source = results.source()
-            names = [rung.notebook for rung in results.measured((*results.RUNGS, results.ATTENTION))]
+            shown = [found for found in (tables.headline(), tables.attention()) if found[1]]
+            source = tables.source()
+            names = [rung.notebook for rung in tables.measured((*tables.RUNGS, tables.ATTENTION))]
         except (bench.BenchError, KeyError, OSError, ValueError) as error:
             raise self.error(f"headline: {error}") from error
         for name in names:
             self.env.note_dependency(str(DATA / f"{name}.json"))
-        shown = [table(header, [map(_unbroken, row) for row in body], ["measured"]) for header, body in tables]
-        return [*shown, nodes.paragraph("", source)]
+        built = [table(header, [map(_unbroken, row) for row in body], ["measured"]) for header, body in shown]
+        return [*built, nodes.paragraph("", source)]
 
 
 def setup(app: Sphinx) -> None:

@@ -1,15 +1,15 @@
 """The `{ladder}` directive: the speed of each chapter's GEMM beside cuBLAS, as bars that fit any width and theme."""
 
 import html
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
+
+from cutetut.measure import tables
 
 from .generated import DATA, BadData
 
@@ -32,18 +32,12 @@ class Step:
         return f"{percent:.1f} %" if percent < 9.95 else f"{percent:.0f} %"
 
 
-def results() -> Any:
-    """The package's module that reads the measurements."""
-    return importlib.import_module("cutetut.results")
-
-
 def steps(size: int = SIZE, method: str = METHOD) -> list[Step]:
     """Return what was measured at M = N = K = size, in the order of the chapters.
 
-    Raises BadData when nothing was, and what `cutetut.results` raises of a file that it cannot read.
+    Raises BadData when nothing was, and what `cutetut.measure.tables` raises of a file that it cannot read.
     """
-    measured = results()
-    found = [(rung, measured.rung_row(rung, size, method)) for rung in measured.measured()]
+    found = [(rung, tables.rung_row(rung, size, method)) for rung in tables.measured()]
     shown = [Step(rung.notebook, rung.idea, row["ours_tflops"], row["vendor_tflops"]) for rung, row in found if row]
     if not shown:
         raise BadData(f"no chapter was measured at {size} ({method})")
@@ -69,7 +63,7 @@ def bars(shown: Sequence[Step], address: Mapping[str, str]) -> str:
 
 def attention_range() -> str:
     """Return a sentence with the slowest and the fastest of the attention kernel's sustained ratios; "" without one."""
-    rows = results().attention()[1]
+    rows = tables.attention()[1]
     ratios = sorted(float(cells[-1].split()[0]) for cells in rows)
     if not ratios:
         return ""
@@ -92,8 +86,8 @@ class Ladder(SphinxDirective):
                 "cuBLAS in bfloat16 in the same run.",
             ]
             if "bars-only" not in self.options:
-                sentences += [attention_range(), results().source()]
-        except (ImportError, RuntimeError, KeyError, OSError, ValueError) as error:
+                sentences += [attention_range(), tables.source()]
+        except (RuntimeError, KeyError, OSError, ValueError) as error:
             raise self.error(f"ladder: {error}") from error
         for step in shown:
             self.env.note_dependency(str(DATA / f"{step.notebook}.json"))

@@ -1,12 +1,13 @@
 """Say under each chapter's title on which machine its outputs were recorded."""
 
 import html
-import importlib
 import json
 
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util import logging
+
+from cutetut.course import provenance
 
 logger = logging.getLogger(__name__)
 
@@ -21,8 +22,7 @@ def add_line(app: Sphinx, doctree: nodes.document) -> None:
         return
     with open(path, encoding="utf-8") as source:
         facts = json.load(source)["metadata"].get("cutetut", {})
-    recorded = importlib.import_module("cutetut.provenance")
-    missing = [key for key in recorded.FIELDS if facts and key not in facts]
+    missing = [key for key in provenance.FIELDS if facts and key not in facts]
     title = next(iter(doctree.findall(nodes.title)), None)
     if missing:
         text = f"metadata.cutetut lacks {', '.join(missing)}: record the notebook again"
@@ -30,7 +30,7 @@ def add_line(app: Sphinx, doctree: nodes.document) -> None:
     elif title is None:
         logger.warning("the notebook has no title to put its provenance under", location=docname)
     else:
-        text = f"Outputs recorded on {recorded.sentence(facts)}" if facts else NOT_RECORDED
+        text = f"Outputs recorded on {provenance.sentence(facts)}" if facts else NOT_RECORDED
         kind = "recorded" if facts else "not-recorded"
         # Raw, so that the line is no part of the page's description in its metadata.
         line = f'<p class="cutetut-provenance {kind}">{html.escape(text)}</p>'

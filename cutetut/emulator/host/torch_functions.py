@@ -132,7 +132,7 @@ _ANSWERS: dict[str, Callable[..., Any]] = {
         "get_per_process_memory_fraction": 1.0, "memory_summary": "",
         "init": None, "_lazy_init": None, "empty_cache": None, "ipc_collect": None, "reset_peak_memory_stats": None,
         "reset_max_memory_allocated": None, "reset_max_memory_cached": None, "reset_accumulated_memory_stats": None,
-        "set_sync_debug_mode": None, "set_per_process_memory_fraction": None, "set_device": None,
+        "set_sync_debug_mode": None, "set_per_process_memory_fraction": None, "set_device": None, "_sleep": None,
     }.items()
 } | {
     "graph_pool_handle": torch_graphs.graph_pool_handle,

@@ -1,0 +1,181 @@
+"""The command line: `python -m cutetut doctor | run | emulate | record | bench | cache`."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cutetut import __version__, backend
+
+# options of `emulate` that stand for a variable: the values it takes, and what it says
+SETTINGS = {
+    "--async": ("CUTETUT_ASYNC", "late|early|random:SEED", "when copies and WGMMAs complete"),
+    "--schedule": ("CUTETUT_SCHEDULE", "order|random:SEED", "which warp and which CTA runs next"),
+    "--budget": ("CUTETUT_BUDGET", "STEPS", "how many steps a kernel may take before it counts as endless"),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The subcommands and their arguments."""
+    name = "cutetut" if Path(sys.argv[0]).name == "cutetut" else "python -m cutetut"
+    top = argparse.ArgumentParser(prog=name, description=__doc__)
+    top.add_argument("--version", action="version", version=f"cutetut {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="command")
+    commands.add_parser("doctor", help="what this machine has, what will run where, what to do about problems")
+    run = commands.add_parser("run", help="execute notebooks here, changing no file")
+    record = commands.add_parser("record", help="on a Hopper GPU: execute notebooks and write their outputs")
+    for command in (run, record):
+        command.add_argument("notebook", nargs="*", help="such as 00_start_here; all of _toc.yml if none is named")
+    run.add_argument("--jobs", type=_count, metavar="N", help="how many at a time; one for each core, up to 4")
+    bench = commands.add_parser(
+        "bench", help="on a Hopper GPU: measure notebooks beside the vendor's kernels; the emulator anywhere"
+    )
+    what = bench.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "notebook", nargs="*", default=[], help="such as 04_scalar_fma_gemm; `emulator` for the emulator's own speed"
+    )
+    what.add_argument(
+        "--tables", action="store_true", help="measure nothing: write README's table and the ladder from book/data"
+    )
+    bench.add_argument(
+        "--add", metavar="ROWS", help="only add rows to one notebook's table: a Python expression with its names"
+    )
+    emulate = commands.add_parser("emulate", help="run a CuTe DSL script or module written for a GPU without one")
+    emulate.add_argument("-m", dest="module", action="store_true", help="run a module by its name, as python -m does")
+    emulate.add_argument(
+        "--warn", metavar="KINDS", default="",
+        help="go on with a warning where the kernel does what is undefined but often harmless: unwritten values, "
+        "shuffle masks, races; --warn=uninitialized,shuffle,race names some of them",
+    )  # fmt: skip
+    emulate.add_argument(
+        "--waive", metavar="KIND@FILE:LINE", action="append", default=[], help="accept one such error at one line"
+    )
+    for option, (variable, values, meaning) in SETTINGS.items():
+        emulate.add_argument(option, metavar=values, help=f"{meaning} (or {variable} in the environment)")
+    emulate.add_argument("--report", metavar="FILE", default="", help="write what is found to this file, as JSON")
+    emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
+    emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
+    cache = commands.add_parser("cache", help="the compiled kernels that the emulator keeps on disk")
+    cache.add_argument("--clear", action="store_true", help="remove them all")
+    return top
+
+
+def _count(text: str) -> int:
+    """A number of 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; returns the exit status: 0 if all went well."""
+    options = parser().parse_args(_with_kinds(list(sys.argv[1:] if argv is None else argv)))
+    backend.activate_on_request()
+    try:
+        return _run(options)
+    except ModuleNotFoundError as missing:
+        what = f"it needs the package {missing.name}, which is not installed"
+        print(f"cutetut {options.command}: {what}; `python -m cutetut doctor` says what to type", file=sys.stderr)
+        return 1
+
+
+def _run(options: argparse.Namespace) -> int:
+    # each subcommand imports what it needs, so that the doctor can look at a machine where little works
+    if options.command == "doctor":
+        from cutetut import doctor
+
+        return doctor.main()
+    if options.command == "cache":
+        return _cache(options.clear)
+    if options.command == "emulate":
+        with backend.collection_paused():
+            from cutetut import emulate
+
+        asked = {variable: getattr(options, option[2:]) for option, (variable, *_) in SETTINGS.items()}
+        settings = {variable: value for variable, value in asked.items() if value is not None}
+        tolerated = options.warn, options.waive
+        return emulate.run(options.script, options.args, options.module, *tolerated, options.report, settings)
+    return _on_notebooks(options)
+
+
+def _with_kinds(argv: list[str]) -> list[str]:
+    """A bare --warn means all kinds: without this argparse would take the script for its value."""
+    for i, word in enumerate(argv):
+        if i and not word.startswith("-") and argv[i - 1] not in ("--waive", "--report", *SETTINGS):
+            break  # the script: what follows is its own
+        if word == "--warn":
+            argv[i] = "--warn=all"
+    return argv
+
+
+def _on_notebooks(options: argparse.Namespace) -> int:
+    """run, record and bench: what goes wrong for a known reason is one clear message, not a traceback."""
+    from cutetut.course import execute
+    from cutetut.course.notebooks import NotebookError
+    from cutetut.course.provenance import NotRecordable
+    from cutetut.measure import bench
+
+    try:
+        if options.command == "run":
+            return int(execute.run(options.notebook, options.jobs) > 0)
+        if options.command == "record":
+            return int(execute.record(options.notebook) > 0)
+        if options.add is not None and (len(options.notebook) != 1 or options.notebook == ["emulator"]):
+            raise bench.BenchError("--add adds rows to the table of one notebook: name it")
+        if options.tables:
+            _write_tables()
+            return 0
+        for name in options.notebook:
+            if name == "emulator":
+                _bench_emulator()
+                continue
+            print(f"wrote {bench.run(name) if options.add is None else bench.add(name, options.add)}")
+        return 0
+    except (backend.BackendError, NotebookError, NotRecordable, bench.BenchError, bench.NeedsGPU) as error:
+        print(f"cutetut {options.command}: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:  # a full disk, say: the files are replaced whole or not at all
+        print(f"cutetut {options.command}: {error}; `python -m cutetut doctor` says more", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"\ncutetut {options.command}: interrupted; nothing was left half written", file=sys.stderr)
+        return 130
+
+
+def _cache(remove: bool) -> int:
+    from cutetut.emulator.host import compile_cache
+
+    use = compile_cache.clear() if remove else compile_cache.use()
+    if use.folder is None:
+        print(f"no compiled kernels are kept: {compile_cache.VARIABLE}={os.environ.get(compile_cache.VARIABLE, '')}")
+        return 0
+    verb = "removed " if remove else ""
+    limit = "" if remove else f", at most {compile_cache.LARGEST >> 20} MiB"
+    print(f"{use.folder}: {verb}{use.entries} compiled functions, {use.nbytes / 2**20:.1f} MiB{limit}")
+    return 0
+
+
+def _write_tables() -> None:
+    """What README and book show of the measurements together."""
+    from cutetut.measure import tables
+
+    print(f"wrote {', '.join(tables.write()) or 'nothing: all is up to date'}")
+
+
+def _bench_emulator() -> None:
+    """The emulator's own speed, which needs no GPU."""
+    backend.activate()
+    from cutetut.measure import emulator_speed  # imports CuTe DSL, which must find the environment prepared
+
+    emulator_speed.run()
+
+
+def command() -> None:
+    """What the shell calls."""
+    status = main()
+    gc.freeze()  # the process ends: looking for garbage among all modules once more would take it half a second
+    sys.exit(status)

@@ -1,0 +1,247 @@
+"""Execute notebooks in fresh kernels: `run` them all, or `record` their outputs on a Hopper GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cutetut.course import notebooks, provenance
+from cutetut.course.notebooks import NotebookError, code_cells, code_hash, find, read, write
+
+MOST_JOBS = 4  # notebooks at a time, of a gigabyte each
+CELL_TIMEOUT = 1200  # seconds; the emulator stops a kernel that loops forever long before
+
+PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])  # what holds cutetut
+WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_FRAME = re.compile(r"Cell In\[(\d+)\], line (\d+)")
+_running: list[Any] = []  # nbclient's clients
+_CELL_FILE = re.compile(r"/\S*/ipykernel_\d+/\d+\.py")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a notebook did not run to its end; cell counts code cells from 1, line from 1 within the cell."""
+
+    notebook: str
+    error: str
+    cell: int | None = None
+    line: int | None = None
+    source: str = ""
+
+    def __str__(self) -> str:
+        where = "" if self.cell is None else f", code cell {self.cell}"
+        if self.line is not None:
+            where += f", line {self.line}"
+        shown = f"\n    {self.source}" if self.source else ""
+        return f"{self.notebook}{where}{shown}\n    {self.error}"
+
+
+class ExecutionFailed(RuntimeError):
+    """A notebook stopped before its end."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+def run(names: Sequence[str | Path] = (), jobs: int | None = None) -> int:
+    """Execute notebooks (all of `_toc.yml` if none are named) on this machine's backend; change no file.
+
+    jobs: how many at a time; None: one for each core, up to MOST_JOBS. Prints a line with the time for each when it
+    ends, and the failures at the end. Returns how many failed. Raises ValueError for fewer jobs than one.
+    """
+    paths = [find(name) for name in names] or notebooks.toc()
+    if jobs is None:
+        jobs = min(len(os.sched_getaffinity(0)), MOST_JOBS)
+    if jobs < 1:
+        raise ValueError(f"{jobs} notebooks at a time: it must be 1 or more")
+    # with a notebook on each core, threads of one would only take time from the others
+    threads = {"OMP_NUM_THREADS": "1"} if jobs > 1 else {}
+    failures: dict[Path, Failure] = {}
+    with ThreadPoolExecutor(jobs) as pool:
+        started = {pool.submit(_attempt, path, threads): path for path in paths}
+        try:
+            for done in as_completed(started):
+                path, (seconds, failure) = started[done], done.result()
+                print(f"{path.stem:<24} {'FAILED' if failure else 'ok':<6} {seconds:7.1f} s", flush=True)
+                if failure is not None:
+                    failures[path] = failure
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            _kill_kernels()
+            raise
+    if failures:
+        print(f"\n{len(failures)} of {len(paths)} notebooks failed:")
+        for path in filter(failures.__contains__, paths):
+            print(f"\n  {failures[path]}")
+    return len(failures)
+
+
+def _attempt(path: Path, environment: dict[str, str]) -> tuple[float, Failure | None]:
+    """The seconds that a notebook takes, and why it failed."""
+    start = time.perf_counter()
+    try:
+        executed(path, environment=environment)
+    except ExecutionFailed as problem:
+        return time.perf_counter() - start, problem.failure
+    return time.perf_counter() - start, None
+
+
+def _kill_kernels() -> None:
+    """End the kernels of notebooks that are running: whoever waits for one finds it dead."""
+    for client in list(_running):
+        with contextlib.suppress(AttributeError, TypeError, OSError):  # one that has not started, or has ended
+            os.kill(client.km.provisioner.pid, signal.SIGKILL)
+
+
+def record(names: Sequence[str | Path] = ()) -> int:
+    """Execute notebooks on this Hopper GPU and write their outputs, widgets and provenance into them.
+
+    All of `_toc.yml` if none are named. A notebook with a failing cell is left as it was. Returns how many
+    failed. Raises provenance.NotRecordable without a Hopper GPU and NotebookError for a file that cannot be
+    written, both before anything is executed.
+    """
+    facts = provenance.collect()
+    paths = [find(name) for name in names] or notebooks.toc()
+    for path in paths:
+        if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+            raise NotebookError(f"no permission to write {path}: nothing was executed")
+    failures = []
+    for path in paths:
+        print(f"{path.stem:<24} ", end="", flush=True)
+        start = time.perf_counter()
+        try:
+            notebook = executed(path, backend="gpu")
+        except ExecutionFailed as problem:
+            failures.append(problem.failure)
+            print(f"FAILED, left as it was\n\n  {problem.failure}\n", flush=True)
+            continue
+        write(_stamped(notebook, facts, path.stem), path)
+        print(f"recorded {time.perf_counter() - start:7.1f} s", flush=True)
+    return len(failures)
+
+
+def executed(path: Path, backend: str | None = None, environment: Mapping[str, str] | None = None) -> Any:
+    """A copy of the notebook executed in a fresh kernel of this Python; raises ExecutionFailed.
+
+    backend: the CUTETUT_BACKEND of the kernel; this process's own if None. environment: further variables of it. The
+    working folder is the notebook's, and `import cutetut` finds this very package whether or not it is installed.
+    """
+    notebook = copy.deepcopy(read(path))
+    for cell in code_cells(notebook):
+        cell.outputs, cell.execution_count = [], None
+    environment = {**os.environ, **(environment or {})}
+    paths = [PACKAGE_FOLDER, *filter(None, [environment.get("PYTHONPATH")])]
+    environment["CUTETUT_PROGRESS"] = "0"  # what is recorded must not depend on how fast this machine is
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    if backend is not None:
+        environment["CUTETUT_BACKEND"] = backend
+    running: list[int] = []  # indices of the cells started so far
+    client = _client(notebook, path)
+    client.on_cell_execute = lambda cell, cell_index: running.append(cell_index)
+    _running.append(client)
+    try:
+        # what C code and GPUs print is in the cells; a kernel repeats it on its own output, where nobody wants it
+        client.execute(env=environment, stdout=subprocess.DEVNULL)
+    except Exception as error:  # nbclient: cell error, timeout, dead kernel; or no kernel could start
+        raise ExecutionFailed(_diagnose(path.stem, notebook, error, running)) from error
+    finally:
+        _running.remove(client)
+    return notebook
+
+
+def _client(notebook: Any, path: Path) -> Any:
+    """An nbclient whose kernel is this very interpreter, whatever kernels the user has installed."""
+    from jupyter_client.kernelspec import KernelSpec
+    from jupyter_client.manager import AsyncKernelManager
+    from nbclient import NotebookClient
+
+    # the log level keeps the kernel's notices about its own transport off the reader's terminal
+    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=ERROR"]
+
+    class ThisPython(AsyncKernelManager):
+        @property
+        def kernel_spec(self) -> KernelSpec:
+            return KernelSpec(argv=command, display_name="Python 3", language="python")
+
+    return NotebookClient(
+        notebook,
+        kernel_name="python3",
+        kernel_manager_class=ThisPython,
+        timeout=CELL_TIMEOUT,
+        record_timing=False,
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+
+
+def _diagnose(name: str, notebook: Any, error: Exception, running: list[int]) -> Failure:
+    """Where an execution stopped: the last cell that was started, and its line as the traceback gives it."""
+    from nbclient.exceptions import CellTimeoutError
+
+    first_line = (str(error).strip().splitlines() or [""])[0]
+    message = f"{type(error).__name__}: {first_line}"
+    if not running:
+        return Failure(name, message)
+    cell = notebook.cells[running[-1]]
+    number = sum(c.cell_type == "code" for c in notebook.cells[: running[-1] + 1])
+    errors = [output for output in cell.outputs if output.output_type == "error"]
+    if not errors or isinstance(error, CellTimeoutError):  # a dead kernel shows no error in the cell
+        return Failure(name, message, number)
+    output = errors[-1]
+    frames = _FRAME.findall(_ANSI.sub("", "\n".join(output.traceback)))
+    line = next((int(line) for count, line in frames if int(count) == cell.execution_count), None)
+    source = cell.source.splitlines()
+    text = source[line - 1].strip() if line and line <= len(source) else ""
+    message = _ANSI.sub("", f"{output.ename}: {output.evalue}").strip().replace("\n", "\n    ")
+    return Failure(name, message, number, line, text)
+
+
+def _stamped(notebook: Any, facts: dict[str, str], name: str) -> Any:
+    """The executed notebook without what only says where and when it ran, and with its provenance."""
+    for cell in code_cells(notebook):
+        cell.metadata.pop("execution", None)
+        cell.outputs = _without_paths(cell.outputs)
+    notebook.metadata["kernelspec"] = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    notebook.metadata["language_info"] = {"name": "python", "file_extension": ".py", "mimetype": "text/x-python"}
+    notebook.metadata["cutetut"] = {**facts, "code_hash": code_hash(notebook)}
+    return _stable_widget_ids(notebook, name)
+
+
+def _without_paths(value: Any) -> Any:
+    """Text without this machine's folders: paths relative to the project, or to where packages are installed."""
+    if isinstance(value, str):
+        value = value.replace(f"{notebooks.project_root()}{os.sep}", "")
+        for folder in sorted({entry for entry in sys.path if os.path.isabs(entry)}, key=len, reverse=True):
+            value = value.replace(f"{folder}{os.sep}", "site-packages/")
+        return _CELL_FILE.sub("<cell>", value)
+    if isinstance(value, dict):
+        for key in list(value):
+            value[key] = _without_paths(value[key])
+    elif isinstance(value, list):
+        value[:] = [_without_paths(item) for item in value]
+    return value
+
+
+def _stable_widget_ids(notebook: Any, name: str) -> Any:
+    """Number widget models by the order of their creation, so that recording again changes no line."""
+    import nbformat
+
+    state = notebook.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {})
+    text = json.dumps(notebook)
+    for number, model in enumerate(state):
+        text = text.replace(model, hashlib.sha256(f"{name}/{number}".encode()).hexdigest()[:32])
+    return nbformat.from_dict(json.loads(text))

@@ -1,3 +1,0 @@
-"""The tensor map's decoder, where the notebooks recorded before the rooms look for it."""
-
-from .units.tensormap import *  # noqa: F403

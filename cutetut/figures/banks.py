@@ -1,0 +1,79 @@
+"""Figures of shared memory: in which banks the elements of a tile lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+
+from cutetut.figures.base import INK, MUTED, PAPER, Picture, blank_figure, one_look
+
+GROUPS = 8  # 128 bytes are all 32 banks once; 16 bytes of them, 4 banks, are what a core matrix row takes
+
+
+@one_look
+def bank_groups(offsets: Mapping[str, npt.ArrayLike], *, columns: int = 4, title: str = "") -> Picture:
+    """Draw tiles side by side, each element in the colour of the bank group that holds it.
+
+    offsets: (rows, cols) byte offsets in shared memory by name. A bank group is 4 of the 32 banks, 16 bytes:
+    number offset // 16 % 8. The number is written wherever a run of neighbours in one group starts.
+    Raises ValueError for an offset below 0 and for tables that are not 2-D.
+    """
+    groups = {name: _groups(name, table) for name, table in offsets.items()}
+    rows = -(-len(groups) // columns)
+    figure = blank_figure(2.2 * min(columns, len(groups)), 2.3 * rows + (0.3 if title else 0.0))
+    grid = figure.subplots(rows, min(columns, len(groups)), squeeze=False).ravel()
+    for axes, (name, table) in zip(grid, groups.items(), strict=False):
+        _draw(axes, name, table)
+    for axes in grid[len(groups) :]:
+        axes.set_visible(False)
+    if title:
+        figure.suptitle(title, x=0.01, ha="left")
+    lines = [f"{name}: first row in bank groups {_runs(table[0])}" for name, table in groups.items()]
+    return Picture(figure, "\n".join(lines))
+
+
+def _groups(name: str, offsets: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    table = np.asarray(offsets, dtype=np.int64)
+    if table.ndim != 2 or table.size == 0 or table.min() < 0:
+        raise ValueError(f"{name}: the offsets must be a table of (rows, cols) bytes from 0 on")
+    return table // 16 % GROUPS
+
+
+def _runs(row: npt.NDArray[np.int64]) -> str:
+    starts = np.flatnonzero(np.diff(row, prepend=-1))
+    return " ".join(str(group) for group in row[starts].tolist())
+
+
+def _draw(axes: Axes, name: str, table: npt.NDArray[np.int64]) -> None:
+    colors = mpl.colormaps["cividis"](np.linspace(0.1, 0.95, GROUPS))
+    rows, cols = table.shape
+    axes.imshow(colors[table], interpolation="nearest", extent=(0, cols, rows, 0), aspect="auto")
+    for row, col in np.argwhere(_corners(table)).tolist():
+        group = int(table[row, col])
+        width = _run(table[row, col:])
+        height = _run(table[row:, col])
+        axes.text(
+            col + width / 2, row + height / 2, str(group), ha="center", va="center", fontsize=6.5,
+            color=PAPER if group < GROUPS // 2 else INK,
+        )  # fmt: skip
+    axes.set_title(name, fontsize=8)
+    axes.set_xticks([0, cols])
+    axes.set_yticks([0, rows])
+    axes.tick_params(colors=MUTED, labelsize=7)
+
+
+def _corners(table: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Where a block of one group starts: other groups to the left and above."""
+    left = np.diff(table, axis=1, prepend=-1) != 0
+    above = np.diff(table, axis=0, prepend=-1) != 0
+    return np.asarray(left & above)
+
+
+def _run(values: npt.NDArray[np.int64]) -> int:
+    """How many of the values, from the first on, are like the first."""
+    other = np.flatnonzero(values != values[0])
+    return int(other[0]) if other.size else len(values)

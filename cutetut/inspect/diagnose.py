@@ -1,0 +1,39 @@
+"""Run a kernel in the emulator on any machine, to see what is wrong with it.
+
+On a GPU a broken kernel is undefined: it may give the right answer, a wrong one, or take the process down.
+The cells of a chapter that break a kernel on purpose therefore run in the emulator everywhere, also where
+all other cells run on a GPU, and print the same report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cutetut.emulator.errors import EmulatorError, InternalError
+from cutetut.inspect import run
+
+NO_FAULT = "the emulator found no fault: every access was allowed and every value read had been written"
+
+
+def diagnose(function: Callable[..., Any], *args: Any) -> None:
+    """Compile a `@cute.jit` function, run it once in the emulator, and print the first fault or that there is none.
+
+    args: what the function takes. Torch tensors on the CPU become CuTe tensors over copies that lie far
+    apart, so that running past the end of one cannot end up in the next by chance; without a fault the
+    copies are copied back. Tensors that share memory are copied apart. Prints the emulator's error: what
+    happened, who did it, and where. Raises ValueError for a torch tensor elsewhere than on the CPU, and
+    whatever compiling raises.
+    """
+    with run.emulated():
+        call = run.prepare(function, args, run.apart)
+        try:
+            call()
+        except InternalError:
+            raise
+        except EmulatorError as fault:
+            print(f"{type(fault).__name__}: {fault}")
+            return
+    print(NO_FAULT)
+    for i, copy in call.tensors.items():
+        run.write_back(args[i], copy)

@@ -1,0 +1,340 @@
+"""Side-by-side timing on a GPU, and the recorded tables that show everywhere.
+
+A speed is only meaningful beside a vendor kernel measured in the same process on the same inputs, so `compare`
+alternates the two and returns both. It never times the emulator: that would say nothing about a GPU.
+
+The contract for a notebook: its cell tagged `bench` defines
+
+    def benchmark() -> list[dict]:
+        ...  # allocate random normal inputs, call bench.compare for each size, return all the rows
+
+and may use whatever the cells tagged `imports` and `kernel` define. `python -m cutetut bench NAME` calls it on a
+GPU host and writes `book/data/NAME.json`; `recorded("NAME")` in another cell prints that table on any machine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from cutetut import hardware
+from cutetut.course import notebooks, provenance
+
+WARM_UP = 10  # launches of each before anything is timed
+BURST = 40  # launches back to back, after a rest: what a GPU does while it is cool
+REST = 0.1  # seconds of rest before a burst, so that clocks recover
+ROUNDS = 5  # times that ours and the vendor's bursts take turns; the median counts
+WINDOWS = 3  # the same for sustained windows, each of which is a long average already
+BURST_LIMIT = 1.0  # seconds that a burst may take, so that a slow kernel does not take minutes
+
+BENCH_TAGS = ("imports", "kernel", "bench")
+REQUIRED = ("kernel", "vendor", "method", "inputs", "ours_tflops", "vendor_tflops", "ratio")
+NOT_SHOWN = ("ours_us", "vendor_us", "launches", "sm_mhz")  # in a row for whoever looks closer
+
+Row = dict[str, Any]
+
+
+class NeedsGPU(RuntimeError):
+    """A measurement was asked for where kernels do not run on a GPU."""
+
+
+class BenchError(RuntimeError):
+    """A benchmark or its recorded table is missing or malformed; the message says what to do."""
+
+
+class Timer(Protocol):
+    """What `measure` needs from a GPU; the tests pass one with a known clock."""
+
+    def seconds(self, function: Callable[[], Any], launches: int) -> float:
+        """GPU time of so many calls back to back, from the first one's start to the last one's end."""
+
+    def rest(self, seconds: float) -> None:
+        """Let the GPU idle."""
+
+    def clock_mhz(self, function: Callable[[], Any], launches: int) -> int | None:
+        """The SM clock while the calls run, in MHz; None if it cannot be read."""
+
+
+class CudaTimer:
+    """Times with CUDA events on torch's current stream, which is where both kernels have to launch."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._cuda = torch.cuda
+
+    def seconds(self, function: Callable[[], Any], launches: int) -> float:
+        """GPU seconds between an event before the first launch and one after the last."""
+        start, end = self._cuda.Event(enable_timing=True), self._cuda.Event(enable_timing=True)
+        self._cuda.synchronize()
+        start.record()
+        for _ in range(launches):
+            function()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3
+
+    def rest(self, seconds: float) -> None:
+        """Let everything finish, then wait."""
+        self._cuda.synchronize()
+        time.sleep(seconds)
+
+    def clock_mhz(self, function: Callable[[], Any], launches: int) -> int | None:
+        """The clock of the GPU that torch uses, read while launches are still queued."""
+        for _ in range(launches):
+            function()
+        try:
+            return hardware.sm_clock_mhz(str(self._cuda.get_device_properties(0).uuid))
+        finally:
+            self._cuda.synchronize()
+
+
+def compare(
+    ours: Callable[[], Any],
+    vendor: Callable[[], Any],
+    *,
+    flops: float,
+    size: Mapping[str, Any],
+    vendor_name: str,
+    kernel: str = "ours",
+    inputs: str = "random normal",
+    seconds: float = 0.2,
+) -> list[Row]:
+    """Time two kernels that compute the same thing, taking turns in this process; return two rows.
+
+    ours, vendor: callables without arguments that launch on torch's current stream. flops: floating-point
+    operations of one launch. size: what to call this measurement, such as {"M": 4096, ...}; it opens each
+    row. seconds: length of a sustained window. Each side is warmed up with 10 launches, then five
+    bursts each (40 launches after 0.1 s of rest, fewer if they would take over a second) and three sustained windows
+    each take turns; a row holds the median of a method: `ours_tflops`, `vendor_tflops`, `ratio`, `ours_us`, `vendor_us`
+    (microseconds per launch, its overhead included), `launches` and `sm_mhz`. Raises NeedsGPU on the emulator.
+    """
+    _require_gpu("bench.compare")
+    labels = {"kernel": kernel, "vendor": vendor_name, "inputs": inputs}
+    return measure(ours, vendor, flops=flops, labels={**size, **labels}, seconds=seconds, timer=CudaTimer())
+
+
+def measure(
+    ours: Callable[[], Any],
+    vendor: Callable[[], Any],
+    *,
+    flops: float,
+    labels: Mapping[str, Any],
+    seconds: float,
+    timer: Timer,
+) -> list[Row]:
+    """The measurement behind `compare`, on any timer; raises ValueError for flops or seconds that are not positive."""
+    if not (flops > 0 and seconds > 0):
+        raise ValueError(f"flops and seconds must be positive, got {flops} and {seconds}")
+    once = {}
+    for side, function in (("ours", ours), ("vendor", vendor)):
+        timer.seconds(function, WARM_UP)
+        once[side] = max(timer.seconds(function, WARM_UP) / WARM_UP, 1e-9)
+    burst = {side: max(1, min(BURST, int(BURST_LIMIT / t))) for side, t in once.items()}
+    window = {side: max(1, math.ceil(seconds / t)) for side, t in once.items()}
+    rows = []
+    for method, launches, rest, rounds in (
+        (f"burst of {BURST} launches", burst, REST, ROUNDS),
+        (f"sustained {seconds * 1e3:.0f} ms", window, 0.0, WINDOWS),
+    ):
+        times = _take_turns(ours, vendor, launches, rest, rounds, timer)
+        median = {side: statistics.median(values) for side, values in times.items()}
+        tflops = {side: flops / t / 1e12 for side, t in median.items()}
+        rows.append(
+            {
+                **labels,
+                "method": method,
+                "ours_tflops": tflops["ours"],
+                "vendor_tflops": tflops["vendor"],
+                "ratio": tflops["ours"] / tflops["vendor"],
+                "ours_us": median["ours"] * 1e6,
+                "vendor_us": median["vendor"] * 1e6,
+                "launches": launches["ours"],
+                "sm_mhz": timer.clock_mhz(ours, launches["ours"]),
+            }
+        )
+    return rows
+
+
+def _take_turns(
+    ours: Callable[[], Any],
+    vendor: Callable[[], Any],
+    launches: Mapping[str, int],
+    rest: float,
+    rounds: int,
+    timer: Timer,
+) -> dict[str, list[float]]:
+    """Seconds per launch of each side in each round; who goes first changes, so that neither has it cooler."""
+    times: dict[str, list[float]] = {"ours": [], "vendor": []}
+    sides = [("ours", ours), ("vendor", vendor)]
+    for turn in range(rounds):
+        for side, function in sides if turn % 2 == 0 else reversed(sides):
+            if rest:
+                timer.rest(rest)
+            times[side].append(timer.seconds(function, launches[side]) / launches[side])
+    return times
+
+
+def run(name: str) -> Path:
+    """Call a notebook's `benchmark()` on this GPU, write `book/data/<name>.json` and print its table.
+
+    Raises provenance.NotRecordable without a Hopper GPU, NeedsGPU if the emulator was asked for, BenchError
+    if the rows are malformed or the file cannot be written, and NotebookError if the notebook has no bench cell.
+    """
+    chapter, facts = _ready(name)
+    module = chapter.load(BENCH_TAGS)
+    if not callable(getattr(module, "benchmark", None)):
+        raise BenchError(f"{chapter.name}: the cell tagged `bench` must define `def benchmark()`, which returns rows")
+    rows = validated(module.benchmark(), chapter.name)
+    head = {"notebook": chapter.name, "provenance": facts, "code_hash": chapter.code_hash(BENCH_TAGS)}
+    return _write(head, rows, rows)
+
+
+def add(name: str, expression: str) -> Path:
+    """Evaluate an expression with the names of a notebook's bench cells, and add its rows to the recorded table.
+
+    For more of the same without measuring everything again, such as another size or longer windows; the file keeps
+    the expression. Raises what `run` raises, and BenchError if the table was measured with other code or on a machine
+    that differs in more than the date, or if the expression cannot be read.
+    """
+    chapter, facts = _ready(name)
+    stem = chapter.name
+    content = read(stem)
+    again = f"measure all: python -m cutetut bench {stem}"
+    if content["code_hash"] != chapter.code_hash(BENCH_TAGS):
+        raise BenchError(f"{stem} has changed since its table was measured, and rows must be of one kernel; {again}")
+    for key, value in facts.items():
+        if key != "date" and value != content["provenance"].get(key):
+            there = content["provenance"].get(key)
+            raise BenchError(f"{stem}'s table was measured with {key} {there}, this machine has {value}; {again}")
+    try:
+        code = compile(expression, "<rows to add>", "eval")
+    except SyntaxError as error:
+        raise BenchError(f"{expression!r} is no Python expression: {error.msg}") from error
+    rows = validated(eval(code, dict(vars(chapter.load(BENCH_TAGS)))), stem)
+    before = content.pop("rows")
+    return _write({**content, "added": [*content.get("added", []), expression]}, [*before, *rows], rows)
+
+
+def _ready(name: str) -> tuple[notebooks.Notebook, dict[str, str]]:
+    """The notebook and the facts of this machine; raises unless it can be measured here and its table be written."""
+    facts = provenance.collect()
+    _require_gpu("python -m cutetut bench")
+    chapter = notebooks.notebook(name)
+    folder = data_file(chapter.name).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BenchError(f"{folder} cannot be made: {error}; nothing was measured") from error
+    if not os.access(folder, os.W_OK):
+        raise BenchError(f"no permission to write {folder}: nothing was measured")
+    return chapter, facts
+
+
+def _write(head: Mapping[str, Any], rows: Sequence[Row], new: Sequence[Row]) -> Path:
+    """Write a notebook's file, with a line for each row, and print the table of the new ones."""
+    about = ",\n".join(json.dumps({key: value}, allow_nan=False)[1:-1] for key, value in head.items())
+    lines = ",\n".join(json.dumps(row, allow_nan=False) for row in rows)
+    path = data_file(head["notebook"])
+    notebooks.replace_text(path, f'{{{about},\n"rows": [\n{lines}\n]}}\n')
+    print(table(new))
+    return path
+
+
+def validated(rows: Any, name: str) -> list[Row]:
+    """The rows without unmeasured values, if a table can be made of them; raises BenchError."""
+    if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise BenchError(f"{name}: benchmark() must return a non-empty list of rows, as bench.compare does")
+    for number, row in enumerate(rows):
+        missing = [key for key in REQUIRED if key not in row]
+        if missing:
+            raise BenchError(f"{name}: row {number} of benchmark() lacks {', '.join(missing)}")
+        for key in ("ours_tflops", "vendor_tflops", "ratio"):
+            value = row[key]
+            if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+                raise BenchError(f"{name}: row {number} of benchmark() has {key} = {value!r}, not a positive number")
+    return [{key: value for key, value in row.items() if not _unmeasured(value)} for row in rows]
+
+
+def _unmeasured(value: Any) -> bool:
+    """None and NaN in a row's further columns mean that this row has no such measurement."""
+    return value is None or (isinstance(value, float) and not math.isfinite(value))
+
+
+def recorded(name: str) -> None:
+    """Print a notebook's measured table, on any machine, and say where and when it was measured.
+
+    Raises BenchError if none was recorded, saying how to record one.
+    """
+    content = read(name)
+    print(f"Measured on {provenance.sentence(content['provenance'])}")
+    if content["code_hash"] != current_hash(name):
+        print("The kernels have changed since: these numbers belong to an earlier version of this notebook.")
+    print(table(content["rows"]))
+
+
+def read(name: str) -> dict[str, Any]:
+    """The content of `book/data/<name>.json`: notebook, provenance, code_hash and rows; raises BenchError."""
+    path = data_file(name)
+    again = f"on a Hopper GPU host, type: python -m cutetut bench {name}"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BenchError(f"nothing was measured for {name} yet; {again}") from None
+    except (OSError, ValueError) as error:
+        raise BenchError(f"{path.name} cannot be read ({error}); {again}") from error
+    if not isinstance(content, dict) or not {"provenance", "code_hash", "rows"} <= content.keys():
+        raise BenchError(f"{path.name} is not a recorded benchmark; {again}")
+    content["rows"] = validated(content["rows"], name)
+    return content
+
+
+def current_hash(name: str) -> str:
+    """The hash that a measurement of the notebook as it is now would carry: over its bench and kernel cells."""
+    return notebooks.notebook(name).code_hash(BENCH_TAGS)
+
+
+def data_file(name: str) -> Path:
+    """Where a notebook's measurements live."""
+    return notebooks.project_root() / "book" / "data" / f"{name}.json"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as aligned text: sizes, then speeds and their ratio; what is the same in all rows is said above."""
+    keys = dict.fromkeys(key for row in rows for key in row)
+    named = [key for key in keys if key not in NOT_SHOWN]
+    measured = {key for row in rows for key, value in row.items() if isinstance(value, float)}
+    columns = [key for key in named if key in measured or len({str(row.get(key)) for row in rows}) > 1]
+    constant = [f"{key}: {rows[0][key]}" for key in named if key not in columns]
+    titles = [{"ours_tflops": "ours TFLOP/s", "vendor_tflops": "vendor TFLOP/s"}.get(c, c) for c in columns]
+    cells = [[shown(row.get(column)) for column in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    padded = [[text.rjust(width) for text, width in zip(line, widths, strict=True)] for line in [titles, *cells]]
+    lines = ["  ".join(line) for line in padded]
+    return "\n".join([*([", ".join(constant)] if constant else []), *lines])
+
+
+def shown(value: Any) -> str:
+    """Three significant digits for a measured number, nothing for a missing one, the rest as it is."""
+    if value is None:
+        return ""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
+
+
+def _require_gpu(what: str) -> None:
+    from cutetut import backend
+
+    if not backend.activate(announce=False).on_gpu:
+        raise NeedsGPU(
+            f"{what} times a GPU, and kernels run in the emulator here, whose time says nothing about one. "
+            "Show the measured table with bench.recorded(name), or run `python -m cutetut bench` on a Hopper GPU host"
+        )
+

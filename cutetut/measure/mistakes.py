@@ -1,0 +1,122 @@
+"""Kernels with a line changed on purpose: what the emulator says about each, and what a GPU does with it.
+
+A chapter's cells tagged `bench` keep its mistakes as `MISTAKES`, a name and the replacements of each, as
+`notebooks.changed` takes them, and define
+
+    def attempt(name: str) -> tuple[Callable[[], None], Callable[[], bool]]:
+        ...  # a function that launches this mistake on the GPU, and one that says whether its result is right
+
+`on_gpu` then tries each in a process of its own, because a GPU may hang or take the process down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from cutetut.course import notebooks
+from cutetut.emulator.errors import EmulatorWarning
+from cutetut.inspect.diagnose import NO_FAULT, diagnose
+from cutetut.measure import bench
+
+LAUNCHES = 10  # of each mistake: a race may be lost now and then
+PATIENCE = 3.0  # seconds until a launch counts as one that hangs
+START_LIMIT = 90.0  # seconds for a process, most of which are imports and the compiler
+AT_ONCE = 4  # processes: most of their time they compile
+
+Outcome = dict[str, Any]
+
+
+def report(function: Callable[..., Any], *args: Any) -> str:
+    """What `diagnose` prints of a kernel and what it warns of, without the lines of PTX."""
+    said = io.StringIO()
+    with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(said):
+        warnings.simplefilter("always")
+        diagnose(function, *args)
+    ours = [w.message for w in caught if issubclass(w.category, EmulatorWarning)]
+    lines = [line for message in ours for line in f"warning: {message}".splitlines()]
+    return "\n".join(line for line in [*lines, *said.getvalue().splitlines()] if "PTX line" not in line)
+
+
+def faultless(text: str) -> bool:
+    """Whether a `report` says that the emulator found no fault; there may be warnings."""
+    return NO_FAULT in text
+
+
+def show(replacements: Iterable[tuple[str, str]]) -> None:
+    """Print the lines that go and the lines that come, each on one line."""
+    for old, new in replacements:
+        print(f"- {' '.join(old.split())}\n+ {' '.join(new.split()) or '(nothing)'}")
+
+
+def on_gpu(notebook: str, names: Sequence[str]) -> list[Outcome]:
+    """What became of each mistake of a chapter in ten launches: mistake, right, wrong, ended.
+
+    ended: "ends", "hangs", what CUDA reports, or how the process died. Raises bench.BenchError where one could not be
+    tried at all.
+    """
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(lambda name: _in_a_process(notebook, name), names))
+
+
+def _in_a_process(notebook: str, name: str) -> Outcome:
+    command = [sys.executable, "-m", "cutetut.measure.mistakes", notebook, name]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=START_LIMIT, cwd=notebooks.project_root(), check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"mistake": name, "right": 0, "wrong": 0, "ended": f"no answer in {START_LIMIT:.0f} s"}
+    if done.returncode < 0:
+        return {"mistake": name, "right": 0, "wrong": 0, "ended": f"its process died: {_signal(-done.returncode)}"}
+    if done.returncode:
+        raise bench.BenchError(f"{notebook}, {name}: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
+    return {"mistake": name, **json.loads(done.stdout.splitlines()[-1])}
+
+
+def _signal(number: int) -> str:
+    return signal.strsignal(number) or f"signal {number}"
+
+
+def trial(
+    launch: Callable[[], None], right: Callable[[], bool], launches: int = LAUNCHES, patience: float = PATIENCE
+) -> Outcome:
+    """Launch so many times; how many results were right and wrong, and how it ended."""
+    import torch
+
+    results: list[bool] = []
+    ended = "ends"
+    try:
+        while len(results) < launches and ended == "ends":
+            launch()
+            launched = torch.cuda.Event()
+            launched.record()
+            deadline = time.monotonic() + patience
+            while not launched.query() and ended == "ends":
+                ended = "ends" if time.monotonic() < deadline else "hangs"
+            if ended == "ends":
+                results.append(right())
+    except RuntimeError as error:  # what CUDA reports of the kernel
+        ended = str(error).splitlines()[0]
+    return {"right": sum(results), "wrong": len(results) - sum(results), "ended": ended}
+
+
+def main(notebook: str, name: str) -> None:
+    """Try one mistake on this GPU, print the outcome as JSON, and leave without waiting for a kernel that hangs."""
+    launch, right = notebooks.load(notebook, bench.BENCH_TAGS).attempt(name)
+    print(json.dumps(trial(launch, right)), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,90 @@
+"""Measured rows made shorter to read: one line for all that was measured of one thing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutetut.measure import bench
+from cutetut.measure.bench import Row
+
+MEASURED = ("method", "ours_tflops", "vendor_tflops", "ratio", *bench.NOT_SHOWN)  # what is no label of a row
+
+
+@dataclass(frozen=True)
+class Line:
+    """Rows that differ in nothing but the method: what was measured, the row of each method, and further numbers."""
+
+    labels: dict[str, str]
+    rows: dict[str, Row]
+    further: dict[str, str]
+
+    def cell(self, method: str) -> str:
+        """The ratio, and the speeds that it comes from."""
+        row = self.rows.get(method)
+        return "" if row is None else speeds(row)
+
+
+def speeds(row: Row) -> str:
+    """A row as "0.579 (447 / 773)": the ratio, ours and the vendor's TFLOP/s."""
+    ours, vendor = bench.shown(row["ours_tflops"]), bench.shown(row["vendor_tflops"])
+    return f"{row['ratio']:#.3g} ({ours} / {vendor})"
+
+
+def lines(rows: Iterable[Row]) -> list[Line]:
+    """One line for the rows of one thing measured by several methods.
+
+    Labels are what is no number measured, M, N and K as one; a further number has a value per method where
+    they differ.
+    """
+    found: list[Line] = []
+    latest: dict[tuple[tuple[str, str], ...], Line] = {}
+    for row in rows:
+        labels = _sized({key: str(value) for key, value in row.items() if _is_label(key, value)})
+        line = latest.get(tuple(labels.items()))
+        if line is None or row["method"] in line.rows:  # measured once more
+            line = latest[tuple(labels.items())] = Line(labels, {}, {})
+            found.append(line)
+        line.rows[row["method"]] = row
+    for line in found:
+        further = [(key, value) for row in line.rows.values() for key, value in row.items() if _is_further(key, value)]
+        for key in dict.fromkeys(key for key, _ in further):
+            values = dict.fromkeys(bench.shown(value) for other, value in further if other == key)
+            line.further[key] = ", ".join(values)
+    return found
+
+
+def _is_label(key: str, value: Any) -> bool:
+    return key not in MEASURED and not isinstance(value, float)
+
+
+def _is_further(key: str, value: Any) -> bool:
+    return key not in MEASURED and isinstance(value, float)
+
+
+def _sized(labels: dict[str, str]) -> dict[str, str]:
+    """M, N and K as one label, in front: 4096³, or 8192×8192×1."""
+    if not {"M", "N", "K"} <= labels.keys():
+        return labels
+    sides = [labels[side] for side in "MNK"]
+    size = f"{sides[0]}³" if len(set(sides)) == 1 else "×".join(sides)
+    return {"size": size, **{key: value for key, value in labels.items() if key not in "MNK"}}
+
+
+def best(listed: Sequence[Line], kernel: str = ".*") -> list[Line]:
+    """The fastest line for each size (of attention: D, S, causal), vendor and type, of those whose kernel matches."""
+    found: dict[tuple[str, ...], Line] = {}
+    for line in listed:
+        if not re.fullmatch(kernel, line.labels["kernel"]):
+            continue
+        key = tuple(line.labels.get(name, "") for name in ("size", "D", "S", "causal", "vendor", "dtype"))
+        if key not in found or _speed(line) > _speed(found[key]):
+            found[key] = line
+    return list(found.values())
+
+
+def _speed(line: Line) -> float:
+    """By the last method, which is the sustained one where there are both."""
+    return float(list(line.rows.values())[-1]["ours_tflops"])

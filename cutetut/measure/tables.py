@@ -1,0 +1,173 @@
+"""What the measurements in `book/data` say together: the headline tables and the ladder.
+
+`python -m cutetut bench --tables` writes the README's tables and the ladder's figure; a test fails when either is
+older than the measurements.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cutetut import figures
+from cutetut.course import notebooks
+from cutetut.measure import bench
+from cutetut.measure.bench import BenchError, Row
+from cutetut.measure.results import speeds
+
+METHODS = ("burst", "sustained")
+SIZES = (4096, 8192)
+SEQUENCE = 16384  # tokens, of attention
+VENDOR = "cuBLAS bfloat16"
+
+MARKS = ("<!-- measured: python -m cutetut bench --tables -->", "<!-- /measured -->")
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step of the ladder: its chapter, its idea, and which of the chapter's rows are its own kernel's."""
+
+    notebook: str
+    idea: str
+    kernel: str  # a regular expression for the whole of a row's `kernel`
+
+
+RUNGS = (
+    Rung("04_scalar_fma_gemm", "scalar FMA, float32", r"04 scalar FMA"),
+    Rung("07_mma_sync", "mma.sync", r"07 \d+x\d+x\d+, \d+ warps"),
+    Rung("08_wgmma_ss", "WGMMA", r"08 WGMMA .*"),
+    Rung("12_tma_pipeline", "TMA pipeline", r"12 TMA pipeline.*"),
+    Rung("13_warp_specialized", "warp specialized", r"13 tuned"),
+)
+ATTENTION = Rung("19_fa_pingpong", "FlashAttention-3", r"19 all of it")
+
+
+def rung_row(rung: Rung, size: int, method: str) -> Row | None:
+    """The fastest of a rung's rows at M = N = K = size, beside cuBLAS in bfloat16; None if there is none.
+
+    Raises BenchError when the chapter's file holds no row of the rung's kernel at all.
+    """
+    rows = [row for row in bench.read(rung.notebook)["rows"] if re.fullmatch(rung.kernel, row["kernel"])]
+    if not rows:
+        raise BenchError(f"{rung.notebook} has no row whose kernel matches {rung.kernel!r}: see RUNGS in tables.py")
+    fitting = [
+        row
+        for row in rows
+        if row.get("M") == row.get("N") == row.get("K") == size
+        and row["method"].startswith(method)
+        and row["vendor"] in (VENDOR, "cuBLAS")
+        and not row.get("dtype", "").startswith("float8")
+    ]
+    return max(fitting, key=lambda row: row["ours_tflops"], default=None)
+
+
+def measured(rungs: Iterable[Rung] = RUNGS) -> list[Rung]:
+    """The rungs that the book has and that were measured."""
+    chapters = {path.stem for path in notebooks.toc()}
+    return [rung for rung in rungs if rung.notebook in chapters and bench.data_file(rung.notebook).is_file()]
+
+
+def headline() -> tuple[list[str], list[list[str]]]:
+    """Header and cells of the GEMM table: a line per rung, a column per method and size."""
+    header = ["chapter", *(f"{method}, {size}" for method in METHODS for size in SIZES)]
+    body = []
+    for rung in measured():
+        rows = [rung_row(rung, size, method) for method in METHODS for size in SIZES]
+        body.append([f"{rung.notebook[:2]} {rung.idea}", *("" if row is None else speeds(row) for row in rows)])
+    return header, body
+
+
+def attention() -> tuple[list[str], list[list[str]]]:
+    """Header and cells of the attention table: a line per head dimension and mask; no lines if none were measured.
+
+    Each is the row against the library that was faster there.
+    """
+    rows: list[Row] = []
+    for rung in measured([ATTENTION]):
+        every = bench.read(rung.notebook)["rows"]
+        rows = [row for row in every if re.fullmatch(rung.kernel, row["kernel"]) and row["S"] == SEQUENCE]
+    body = []
+    for head_dim, causal in sorted({(row["D"], row["causal"]) for row in rows}):
+        mine = [row for row in rows if (row["D"], row["causal"]) == (head_dim, causal)]
+        cells = []
+        for method in METHODS:
+            by_method = [row for row in mine if row["method"].startswith(method)]
+            row = max(by_method, key=lambda row: row["vendor_tflops"], default=None)
+            cells.append("" if row is None else f"{speeds(row)} {row['vendor']}")
+        body.append([f"{head_dim}{', causal' if causal else ''}", *cells])
+    return [f"head dimension, {SEQUENCE} tokens", *METHODS], body
+
+
+def source(rungs: Iterable[Rung] = (*RUNGS, ATTENTION)) -> str:
+    """On what and when the headline's rows were measured, as a sentence."""
+    facts = [bench.read(rung.notebook)["provenance"] for rung in measured(rungs)]
+    machines = dict.fromkeys(
+        f"{f['gpu']}, driver {f['driver']}, CUDA {f['cuda']}, torch {f['torch']}, CuTe DSL {f['cutlass_dsl']}"
+        for f in facts
+    )
+    dates = sorted({f["date"] for f in facts})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return f"Measured on {'; '.join(machines)}; {when}."
+
+
+def ladder(size: int = 4096, method: str = "sustained") -> figures.Picture:
+    """The speed of every rung at M = N = K = size by one method, beside cuBLAS in the same run."""
+    rows = {rung.idea: row for rung in measured() if (row := rung_row(rung, size, method)) is not None}
+    if not rows:
+        raise BenchError(f"no rung was measured at {size}; see python -m cutetut bench")
+    return figures.ladder(
+        {idea: row["ours_tflops"] for idea, row in rows.items()},
+        vendor=(VENDOR, [row["vendor_tflops"] for row in rows.values()]),
+        title=f"C = A Bᵀ, M = N = K = {size}, {method}",
+    )
+
+
+# --- what is written
+
+
+def files() -> dict[Path, str]:
+    """What the README and the ladder's figure should hold, by file. Raises BenchError."""
+    readme = notebooks.project_root() / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    if any(text.count(mark) != 1 for mark in MARKS):
+        raise BenchError(f"README.md must hold {MARKS[0]!r} and {MARKS[1]!r} once each, around its table")
+    before, rest = text.split(MARKS[0])
+    tables = [markdown(*table) for table in (headline(), attention()) if table[1]]
+    region = "\n\n".join([MARKS[0], *tables, source(), MARKS[1]])
+    return {
+        readme: before + region + rest.split(MARKS[1])[1],
+        readme.parent / "book" / "_static" / "ladder.svg": ladder().svg(),
+    }
+
+
+def stale() -> list[str]:
+    """The files that do not show the measurements as they are; a figure counts by the numbers that it states."""
+    return [path.name for path, text in files().items() if _said(path) != _told(text)]
+
+
+def write() -> list[str]:
+    """Write the files that are not as they should be, outlines included; returns their names."""
+    written = []
+    for path, text in files().items():
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            notebooks.replace_text(path, text)
+            written.append(path.name)
+    return written
+
+
+def _said(path: Path) -> str:
+    return _told(path.read_text(encoding="utf-8")) if path.is_file() else ""
+
+
+def _told(text: str) -> str:
+    """An SVG's description, since its outlines differ by matplotlib's version; other text as it is."""
+    described = re.search(r"<dc:description>(.*?)</dc:description>", text, re.DOTALL)
+    return described[1] if described else text
+
+
+def markdown(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    rows = [header, ["---"] * len(header), *body]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -1,0 +1,232 @@
+"""The built pages work in a browser that reaches no network: the picker, every page, a phone's width."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.book.browser import chromium, console_errors, requested
+from tests.book.building import built
+from tests.book.pages import is_remote
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+    from selenium.webdriver.remote.webelement import WebElement
+
+pytestmark = pytest.mark.browser
+
+PICKER_PAGES = ["notebooks/05_partition_c.html", "book/intro.html"]  # the same picker, in its chapter and in front
+PICKER_PAGE = PICKER_PAGES[0]
+PICKER = ".cutetut-picker"
+VIEW = '<script type="application/vnd.jupyter.widget-view+json">'  # one for each widget that a page shows
+
+
+@pytest.fixture(scope="module")
+def book() -> Path:
+    return built()
+
+
+@pytest.fixture(scope="module")
+def server(book: Path) -> Iterator[str]:
+    """Serve the book on this machine's loopback address; yield where."""
+    handler = functools.partial(_Quiet, directory=str(book))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{httpd.server_address[1]}"
+        httpd.shutdown()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Chrome]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(params=["file", "http"])
+def address(request: pytest.FixtureRequest, book: Path, server: str) -> str:
+    """Where the book is: opened from disk, or served."""
+    return book.as_uri() if request.param == "file" else server
+
+
+def wait(chrome: Chrome, css: str) -> WebElement:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(chrome, 20).until(lambda c: c.find_elements("css selector", css), f"no {css} on the page")
+    return chrome.find_element("css selector", css)
+
+
+def open_page(chrome: Chrome, address: str) -> None:
+    console_errors(chrome), requested(chrome)  # what earlier pages said is theirs
+    chrome.get(address)
+
+
+def assert_clean(chrome: Chrome, address: str) -> None:
+    """Nothing was logged as an error, and nothing was asked of another place than the book."""
+    assert console_errors(chrome) == []
+    assert [a for a in requested(chrome) if not a.startswith(address) and is_remote(a)] == []
+
+
+def picked(picker: WebElement) -> int:
+    """Return the thread that a picker shows: its number field, which must agree with its slider."""
+    number = picker.find_element("css selector", "input[type=number]").get_property("value")
+    slider = picker.find_element("css selector", "input[type=range]").get_property("value")
+    assert number == slider
+    return int(str(number))
+
+
+def owned(thread: int) -> set[str]:
+    """Return the elements of a 128x128 tile that permutation (16,4):(4,1) gives a thread of a 16x16 grid."""
+    row, col = divmod(thread, 16)
+    rows, cols = ([4 * at + i + 64 * rest for rest in (0, 1) for i in range(4)] for at in (row, col))
+    return {f"C[{r}][{c}]" for r in rows for c in cols}
+
+
+def listed(picker: WebElement) -> set[str]:
+    """Return the elements in the picker's table."""
+    return {cell.text for cell in picker.find_elements("css selector", "tbody td:last-child")}
+
+
+def test_the_register_maps_of_attention_follow_one_another(chrome: Chrome, address: str) -> None:
+    """Chapter 19: wherever one goes in S, P shows the same element, in the same register of the same thread."""
+    from selenium.webdriver import Keys
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    def shown() -> list[str]:
+        return [node.text for node in chrome.find_elements("css selector", ".cutetut-thread-picker .tp-readout")]
+
+    open_page(chrome, f"{address}/notebooks/19_fa_pingpong.html")
+    WebDriverWait(chrome, 20).until(lambda c: len(shown()) == 2, "there are not two pickers")
+    seen = [shown()]
+    first, second = chrome.find_elements("css selector", ".cutetut-thread-picker")
+    first.find_element("css selector", "canvas").send_keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
+    seen.append(shown())
+    chrome.execute_script("arguments[0].click()", second.find_elements("css selector", "tbody tr")[17])
+    seen.append(shown())
+    for of_S, of_P in seen:
+        assert of_S.startswith("S[") and of_P == of_S.replace("S[", "P[")
+    assert len({of_S for of_S, _ in seen}) == 3
+    assert_clean(chrome, address)
+
+
+@pytest.mark.parametrize("page", PICKER_PAGES)
+def test_picker_without_kernel_or_network(chrome: Chrome, address: str, page: str) -> None:
+    from selenium.webdriver import ActionChains, Keys
+
+    open_page(chrome, f"{address}/{page}")
+    picker = wait(chrome, PICKER)
+    tile = picker.find_element("css selector", "canvas")
+    chrome.execute_script("arguments[0].scrollIntoView({block: 'center'})", tile)
+    start = picked(picker)
+
+    ActionChains(chrome).move_to_element_with_offset(tile, -100, -100).click().perform()  # from its middle
+    clicked = picked(picker)
+    assert clicked != start
+    assert listed(picker) == owned(clicked)
+
+    tile.send_keys(Keys.ARROW_RIGHT)
+    assert picked(picker) == clicked + 1
+    assert listed(picker) == owned(clicked + 1)
+    tile.send_keys(Keys.ARROW_DOWN, Keys.ARROW_LEFT)
+    assert picked(picker) == clicked + 16
+
+    assert_clean(chrome, address)
+
+
+def drawn(chrome: Chrome, count: int) -> bool:
+    """Whether the page shows this many pickers, each of them drawn."""
+    return bool(
+        chrome.execute_script(
+            """const pickers = [...document.querySelectorAll(arguments[0])];
+            const painted = (canvas) => canvas.width > 0 && canvas.height > 0 && canvas.getContext('2d')
+              .getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0);
+            return pickers.length === arguments[1] && pickers.every((picker) =>
+                [...picker.querySelectorAll('canvas')].every(painted))""",
+            PICKER,
+            count,
+        )
+    )
+
+
+def says(picker: WebElement) -> str:
+    """All text in a picker, and what its fields hold."""
+    fields = picker.find_elements("css selector", "input")
+    return str(picker.get_property("innerText")) + ",".join(str(field.get_property("value")) for field in fields)
+
+
+def press_a_key(picker: WebElement) -> None:
+    """Arrow right in the picker's first drawing; without one, type into its text box."""
+    from selenium.webdriver import Keys
+
+    for canvas in picker.find_elements("css selector", "canvas")[:1]:
+        return canvas.send_keys(Keys.ARROW_RIGHT)
+    box = picker.find_element("css selector", "input[type=text]")
+    box.send_keys(Keys.CONTROL, "a")
+    box.send_keys("1234")
+
+
+def test_every_picker_of_every_page_is_drawn_and_answers_the_keyboard(chrome: Chrome, book: Path) -> None:
+    """Whatever pickers the chapters hold: each page draws all of them, and a key changes what each one says."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    folders = (book / "notebooks", book / "book")
+    pages = {page: page.read_text().count(VIEW) for folder in folders for page in sorted(folder.glob("*.html"))}
+    assert any(pages.values())
+    for page, count in pages.items():
+        if not count:
+            continue
+        open_page(chrome, page.as_uri())
+        WebDriverWait(chrome, 30).until(functools.partial(drawn, count=count), f"{page.name}: {count} are not drawn")
+        for picker in chrome.find_elements("css selector", PICKER):
+            before = says(picker)
+            press_a_key(picker)
+            name = picker.get_attribute("aria-label")
+            WebDriverWait(picker, 20).until_not(
+                functools.partial(_still_says, before), f"{page.name}: {name} ignores the keyboard"
+            )
+        assert_clean(chrome, book.as_uri())
+
+
+def _still_says(before: str, picker: WebElement) -> bool:
+    return says(picker) == before
+
+
+def test_picture_stands_in_without_javascript(book: Path) -> None:
+    with chromium() as browser:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+        browser.get(f"{book.as_uri()}/{PICKER_PAGE}")
+        images = browser.find_elements("css selector", ".cutetut-still img")
+        assert browser.find_elements("css selector", PICKER) == []
+        assert images and all(int(str(image.get_property("naturalWidth"))) > 100 for image in images)
+
+
+def test_every_page_opens_without_an_error(chrome: Chrome, book: Path) -> None:
+    for page in sorted(book.rglob("*.html")):
+        if "_static" in page.parts:
+            continue
+        open_page(chrome, page.as_uri())
+        wait(chrome, "footer")
+        assert_clean(chrome, book.as_uri())
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_page_is_wider_than_the_screen(book: Path, width: int) -> None:
+    """Wide tables and code scroll inside their own boxes, on a phone too."""
+    with chromium(width, 844) as browser:
+        for page in sorted(book.rglob("*.html")):
+            if "_static" in page.parts or page == book / "index.html":  # which leads on to the first page
+                continue
+            browser.get(page.as_uri())
+            wait(browser, "footer")
+            size = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+            assert size[0] <= size[1], page.name

@@ -1,0 +1,85 @@
+"""A chapter's exercises: a code cell, and its solution in a cell of the same id with "-solution" behind it.
+
+A solution is a code cell that the book hides, which was recorded with the rest, or Python folded into a markdown
+cell, which runs only here.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from cutetut.course import execute, notebooks
+from cutetut.measure import bench
+
+
+def pairs(cells: list[Any]) -> list[tuple[Any, Any]]:
+    """The cells of exercises with those of their solutions, in their order."""
+    by_id = {cell.id: cell for cell in cells}
+    return [(cell, by_id[f"{cell.id}-solution"]) for cell in cells if f"{cell.id}-solution" in by_id]
+
+
+def printed(cell: Any) -> str:
+    """What a code cell has printed."""
+    return "".join(output.get("text", "") for output in cell.outputs if output.output_type == "stream")
+
+
+def answered(chapter: str, folder: Path) -> list[tuple[str, str]]:
+    """What each exercise of a chapter prints as it stands, and with its solution; `folder` is for scratch."""
+    notebook = notebooks.read(chapter)
+    if any(solution.cell_type == "markdown" for _, solution in pairs(notebook.cells)):
+        notebook = _executed_with_solutions(notebook, folder / f"{chapter}.ipynb")
+    return [(printed(start), printed(solution)) for start, solution in pairs(notebook.cells)]
+
+
+def _executed_with_solutions(notebook: Any, path: Path) -> Any:
+    """The notebook with its folded solutions as code cells, executed on this session's backend."""
+    notebook = copy.deepcopy(notebook)
+    folded = [solution for _, solution in pairs(notebook.cells) if solution.cell_type == "markdown"]
+    for index, cell in enumerate(notebook.cells):
+        if any(cell is solution for solution in folded):
+            notebook.cells[index] = nbformat.v4.new_code_cell(_folded(cell.source), id=cell.id)
+    nbformat.write(notebook, path)
+    return execute.executed(path)
+
+
+def _folded(source: str) -> str:
+    """The Python of a markdown cell that folds a solution."""
+    match = re.search(r"<summary>Solution</summary>.*?```python\n(.*?)```", source, re.DOTALL)
+    assert match, f"a solution without code: {source[:80]}"
+    return match[1]
+
+
+HELPER_TAGS = (*bench.BENCH_TAGS, notebooks.HELPERS)  # what a chapter defines for its own later cells, too
+
+
+def cell(chapter: str, name: str) -> str:
+    """The source of the chapter's cell of this id."""
+    return str(next(cell.source for cell in notebooks.read(chapter).cells if cell.id == name))
+
+
+def from_file(source: str, file: Path, names: dict[str, Any]) -> dict[str, Any]:
+    """`names` after running a source with them from a file: CuTe DSL reads the source of kernels from one."""
+    file.write_text(source)
+    exec(compile(source, str(file), "exec"), names)
+    return names
+
+
+def verdict(check: str, call: str, names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a check, given as the source of its cell, says of an answer."""
+    exec(check, names)
+    capsys.readouterr()
+    exec(call, names)
+    return capsys.readouterr().out
+
+
+def refused(check: str, call: str, names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
+    """What it says of a wrong answer; fails unless that begins "not yet"."""
+    said = verdict(check, call, names, capsys)
+    assert said.startswith("not yet"), said
+    return said

@@ -1,0 +1,292 @@
+"""Benchmarks: the arithmetic and the turns against a timer with a known clock, the tables, and the refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+import torch
+
+from cutetut.course import notebooks, provenance
+from cutetut.measure import bench
+from cutetut.measure.bench import BenchError, NeedsGPU
+from tests.facts import FACTS
+
+
+class FakeTimer:
+    """A GPU on which `ours` takes 2 ms and `vendor` 1 ms, and one round in five is slow."""
+
+    def __init__(self, ours=2e-3, vendor=1e-3):
+        self.cost = {"ours": ours, "vendor": vendor}
+        self.log = []
+
+    def seconds(self, function, launches):
+        side = function()
+        self.log.append((side, launches))
+        disturbed = 10 if len(self.log) == 7 else 1
+        return self.cost[side] * launches * disturbed
+
+    def rest(self, seconds):
+        self.log.append(("rest", seconds))
+
+    def clock_mhz(self, function, launches):
+        return 1980
+
+
+def measured(timer, **options):
+    settings = {"flops": 2e9, "labels": {"M": 64}, "seconds": 0.2, "timer": timer, **options}
+    return bench.measure(lambda: "ours", lambda: "vendor", **settings)
+
+
+def test_speeds_and_ratio_follow_from_the_times():
+    burst, sustained = measured(FakeTimer())
+    for row in (burst, sustained):
+        assert row["M"] == 64
+        assert row["ours_tflops"] == pytest.approx(1.0)  # 2e9 operations in 2 ms
+        assert row["vendor_tflops"] == pytest.approx(2.0)
+        assert row["ratio"] == pytest.approx(0.5)
+        assert row["ours_us"] == pytest.approx(2000)
+        assert row["sm_mhz"] == 1980
+    assert burst["method"] == "burst of 40 launches"
+    assert sustained["method"] == "sustained 200 ms"
+    assert (burst["launches"], sustained["launches"]) == (40, 100)
+
+
+@pytest.mark.parametrize("failure", [subprocess.TimeoutExpired("nvidia-smi", 30), OSError("no such file")])
+def test_times_are_kept_when_the_clock_cannot_be_read(monkeypatch, failure):
+    def fail(*_, **__):
+        raise failure
+
+    cuda = SimpleNamespace(synchronize=lambda: None, get_device_properties=lambda _: SimpleNamespace(uuid="1"))
+    monkeypatch.setattr(torch, "cuda", cuda)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(subprocess, "run", fail)
+    assert bench.CudaTimer().clock_mhz(lambda: None, 3) is None
+
+
+def test_sides_take_turns_and_a_burst_begins_after_a_rest():
+    timer = FakeTimer()
+    measured(timer)
+    warm_up, bursts, windows = timer.log[:4], timer.log[4:24], timer.log[24:]
+    assert [side for side, _ in warm_up] == ["ours", "ours", "vendor", "vendor"]
+    assert [entry[0] for entry in bursts[::2]] == ["rest"] * 10
+    turns = [entry[0] for entry in bursts[1::2]]
+    assert turns == ["ours", "vendor", "vendor", "ours", "ours", "vendor", "vendor", "ours", "ours", "vendor"]
+    assert [entry[0] for entry in windows] == turns[:6]  # a window is an average already
+
+
+def test_bursts_of_a_slow_kernel_are_shorter():
+    timer = FakeTimer(ours=0.3)
+    burst, sustained = measured(timer)
+    assert burst["launches"] == 3 and sustained["launches"] == 1
+    assert ("vendor", 40) in timer.log
+
+
+@pytest.mark.parametrize("wrong", [{"flops": 0}, {"seconds": 0}, {"flops": float("nan")}])
+def test_impossible_settings_are_refused(wrong):
+    with pytest.raises(ValueError, match="must be positive"):
+        measured(FakeTimer(), **wrong)
+
+
+@pytest.mark.emulator
+def test_the_emulator_is_never_timed():
+    def launch():
+        raise AssertionError("it was launched")
+
+    with pytest.raises(NeedsGPU, match=r"bench\.recorded\(name\).*Hopper GPU host"):
+        bench.compare(launch, launch, flops=1, size={"M": 1}, vendor_name="cuBLAS")
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_kernel_compared_with_itself_is_as_fast():
+    import torch
+
+    a, b = torch.randn(2, 4096, 4096, device="cuda", dtype=torch.bfloat16)
+    flops = 2 * 4096**3
+    rows = bench.compare(lambda: a @ b, lambda: a @ b, flops=flops, size={"M": 4096}, vendor_name="cuBLAS")
+    for row in rows:
+        assert 0.9 < row["ratio"] < 1.1
+        assert 100 < row["ours_tflops"] < 1000  # an H200's dense bf16 peak is 989 TFLOP/s
+
+
+# --- the notebook's contract and the recorded table
+
+ROW = {
+    "M": 128,
+    "kernel": "scalar",
+    "vendor": "cuBLAS",
+    "inputs": "random normal float32",
+    "method": "burst of 40 launches",
+    "ours_tflops": 1.2345,
+    "vendor_tflops": 45.678,
+    "ratio": 0.027026,
+    "ours_us": 1.0,
+}
+
+
+@pytest.fixture
+def benched(project, monkeypatch):
+    """A project with one notebook whose bench cell is given, on a machine that passes for a GPU host."""
+    monkeypatch.setattr(notebooks, "project_root", lambda: project)
+    monkeypatch.setattr(provenance, "collect", lambda: dict(FACTS))
+    monkeypatch.setattr(bench, "_require_gpu", lambda what: None)
+
+    def make(source, tag="bench"):
+        book = nbformat.v4.new_notebook()
+        for text, tags in (("speed = 1.2345", ["kernel"]), (source, [tag])):
+            book.cells.append(nbformat.v4.new_code_cell(text, metadata={"tags": tags}))
+        nbformat.write(book, project / "notebooks" / "04_a.ipynb")
+
+    return make
+
+
+def test_bench_writes_rows_and_provenance_which_recorded_prints(benched, project, capsys):
+    benched(f"def benchmark():\n    return [{ROW!r} | {{'ours_tflops': speed, 'M': m}} for m in (128, 4096)]")
+    path = bench.run("04_a")
+    assert path == project / "book" / "data" / "04_a.json"
+    content = json.loads(path.read_text())
+    assert content["provenance"] == FACTS
+    assert [row["M"] for row in content["rows"]] == [128, 4096]
+    printed = capsys.readouterr().out
+    bench.recorded("04_a")
+    shown = capsys.readouterr().out
+    where = "NVIDIA H200, driver 580.1, CUDA 13.0, torch 2.11.0, CuTe DSL 4.8.1, 2026-01-02"
+    assert shown == f"Measured on {where}\n{printed}"
+    constant, header, small, large = printed.splitlines()
+    assert constant.startswith("kernel: scalar, vendor: cuBLAS, inputs: random normal float32")
+    assert header.split("  ")[-1].strip() == "ratio"
+    assert small.split() == ["128", "1.23", "45.7", "0.0270"] and large.split()[0] == "4096"
+
+
+def test_a_further_column_may_be_measured_for_some_rows_only(benched):
+    extra = "{'sectors': 8.0}", "{'sectors': float('nan')}", "{'sectors': None}", "{}"
+    rows = ", ".join(f"{ROW!r} | {{'M': {m}}} | {more}" for m, more in enumerate(extra))
+    benched(f"def benchmark():\n    return [{rows}]")
+    bench.run("04_a")
+    read = bench.read("04_a")["rows"]
+    assert [row.get("sectors") for row in read] == [8.0, None, None, None]
+    lines = [line.split() for line in bench.table(read).splitlines()]
+    assert lines[1][-1] == "sectors" and lines[2][-1] == "8.00"
+    assert [len(line) for line in lines[3:]] == [4, 4, 4]
+
+
+def test_recorded_says_when_the_kernels_have_changed(benched, capsys):
+    benched(f"def benchmark():\n    return [{ROW!r}]")
+    bench.run("04_a")
+    benched(f"def benchmark():\n    return [{ROW!r}]  # edited")
+    capsys.readouterr()
+    bench.recorded("04_a")
+    assert "belong to an earlier version" in capsys.readouterr().out
+
+
+ADDED = "[rows(m) for m in (1, 2)]"
+
+
+def more(benched):
+    """A notebook whose table has been measured, and which can measure more rows."""
+    benched(f"def rows(m):\n    return {ROW!r} | {{'M': m}}\ndef benchmark():\n    return [rows(128)]")
+    return bench.run("04_a")
+
+
+def test_rows_are_added_to_a_table_of_the_same_code(benched):
+    path = more(benched)
+    assert bench.add("04_a", ADDED) == path
+    content = bench.read("04_a")
+    assert [row["M"] for row in content["rows"]] == [128, 1, 2]
+    assert content["added"] == [ADDED] and content["code_hash"] == bench.current_hash("04_a")
+
+
+def test_rows_of_other_code_or_another_machine_are_not_added(benched, monkeypatch):
+    path = more(benched)
+    before = path.read_text()
+    for wrong, problem in (("rows(", "is no Python expression"), ("[]", "non-empty list"), ("", "is no Python expr")):
+        with pytest.raises(BenchError, match=problem):
+            bench.add("04_a", wrong)
+    monkeypatch.setattr(provenance, "collect", lambda: FACTS | {"date": "2026-01-03", "driver": "590.1"})
+    with pytest.raises(BenchError, match="measured with driver 580.1, this machine has 590.1"):
+        bench.add("04_a", ADDED)
+    benched(f"def benchmark():\n    return [{ROW!r}]  # edited")
+    with pytest.raises(BenchError, match="has changed since its table was measured"):
+        bench.add("04_a", ADDED)
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("x = 1", "must define `def benchmark"),
+        ("def benchmark():\n    return []", "non-empty list of rows"),
+        ("def benchmark():\n    return None", "non-empty list of rows"),
+        ("def benchmark():\n    return [{'M': 1}]", "row 0 of benchmark.. lacks kernel, vendor"),
+        (f"def benchmark():\n    return [{ROW!r} | {{'ratio': float('nan')}}]", "ratio = nan, not a positive"),
+        (f"def benchmark():\n    return [{ROW!r} | {{'ours_tflops': 0}}]", "ours_tflops = 0, not a positive"),
+    ],
+)
+def test_a_malformed_benchmark_is_refused_and_writes_nothing(benched, project, source, problem):
+    benched(source)
+    with pytest.raises(BenchError, match=problem):
+        bench.run("04_a")
+    assert not list((project / "book" / "data").iterdir())
+
+
+def test_a_notebook_without_a_bench_cell_is_named(benched):
+    benched("x = 1", tag="other")
+    with pytest.raises(notebooks.NotebookError, match="04_a has no cell tagged `bench`"):
+        bench.run("04_a")
+
+
+def test_no_permission_is_found_before_measuring(benched, monkeypatch):
+    benched("def benchmark():\n    raise AssertionError('it measured')")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(BenchError, match="nothing was measured"):
+        bench.run("04_a")
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"rows": []}'])
+def test_a_damaged_table_says_how_to_make_a_new_one(benched, project, content):
+    (project / "book" / "data" / "04_a.json").write_text(content)
+    with pytest.raises(BenchError, match=r"python -m cutetut bench 04_a"):
+        bench.recorded("04_a")
+
+
+def test_a_missing_table_says_how_to_make_one(benched):
+    with pytest.raises(BenchError, match="nothing was measured for 04_a yet; on a Hopper GPU host"):
+        bench.recorded("04_a")
+
+
+# --- the committed tables
+
+DATA = [path.stem for path in (notebooks.project_root() / "book" / "data").glob("*.json")]
+TABLES = sorted({path.stem for path in notebooks.toc()} & set(DATA))
+
+
+def test_every_file_of_measurements_belongs_to_a_chapter():
+    """A chapter's table has its name; what else it measured has its name and another word behind it."""
+    chapters = [path.stem for path in (notebooks.project_root() / "notebooks").glob("*.ipynb")]
+    assert not [name for name in DATA if not any(f"{name}_".startswith(f"{chapter}_") for chapter in chapters)]
+
+
+def test_every_notebook_that_measures_has_a_table():
+    measuring = [
+        path.stem
+        for path in notebooks.toc()
+        if any("bench" in notebooks.tags(cell) for cell in notebooks.code_cells(notebooks.read(path)))
+    ]
+    assert measuring, "no notebook has a cell tagged `bench`"
+    assert TABLES == sorted(measuring)
+
+
+def test_committed_tables_were_measured_on_these_kernels():
+    assert TABLES, "nothing was measured yet"
+    for name in TABLES:
+        content = bench.read(name)
+        assert content["code_hash"] == bench.current_hash(name), f"measure again: python -m cutetut bench {name}"
+        assert re.search("H[12]00", content["provenance"]["gpu"])
+        for row in content["rows"]:
+            assert row["ratio"] == pytest.approx(row["ours_tflops"] / row["vendor_tflops"])

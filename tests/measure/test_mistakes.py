@@ -1,0 +1,87 @@
+"""Mistakes told apart: what the emulator says of one, and what a GPU, for which a list of results stands here, did."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from cutetut.measure import bench, mistakes
+from tests.inspect.test_diagnose import copy
+
+
+class Event:
+    """An event of a GPU whose launches end at once, never, or with an error."""
+
+    ends = True
+
+    def record(self) -> None:
+        pass
+
+    def query(self) -> bool:
+        return Event.ends
+
+
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Event]]:
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    Event.ends = True
+    yield Event
+
+
+def answers(*results: bool) -> Callable[[], bool]:
+    given = iter(results)
+    return lambda: next(given)
+
+
+def test_right_and_wrong_results_are_counted() -> None:
+    launched: list[int] = []
+    outcome = mistakes.trial(lambda: launched.append(1), answers(True, False, True), launches=3)
+    assert outcome == {"right": 2, "wrong": 1, "ended": "ends"} and len(launched) == 3
+
+
+def test_a_kernel_that_hangs_is_given_up(gpu: type[Event]) -> None:
+    gpu.ends = False
+    outcome = mistakes.trial(lambda: None, answers(), launches=3, patience=0.01)
+    assert outcome == {"right": 0, "wrong": 0, "ended": "hangs"}
+
+
+def test_what_the_gpu_reports_is_kept() -> None:
+    def launch() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be ...")
+
+    outcome = mistakes.trial(launch, answers(), launches=3)
+    assert outcome == {"right": 0, "wrong": 0, "ended": "CUDA error: an illegal memory access was encountered"}
+
+
+@pytest.mark.parametrize("ending, told", [("SIGSEGV", "its process died: Segmentation fault"), ("SIGABRT", "Aborted")])
+def test_a_mistake_that_takes_its_process_down_is_an_outcome(
+    ending: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!{sys.executable}\nimport os, signal\nos.kill(os.getpid(), signal.{ending})\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    (outcome,) = mistakes.on_gpu("00_start_here", ["any"])
+    assert told in outcome.pop("ended") and outcome == {"mistake": "any", "right": 0, "wrong": 0}
+
+
+def test_a_mistake_that_cannot_be_tried_is_an_error() -> None:
+    with pytest.raises(bench.BenchError, match="00_start_here, any: .*has no cell tagged `bench`"):
+        mistakes.on_gpu("00_start_here", ["any"])
+
+
+def test_a_report_names_the_line_and_leaves_out_the_ptx(capsys: pytest.CaptureFixture[str]) -> None:
+    text = mistakes.report(copy, torch.zeros(40), torch.zeros(64), 64)
+    assert text.startswith("OutOfBounds: ") and "y[tid] = x[tid]" in text and "PTX line" not in text
+    assert not mistakes.faultless(text)
+    assert mistakes.faultless(mistakes.report(copy, torch.zeros(40), torch.zeros(64), 40))
+    assert capsys.readouterr().out == ""
+
+
+def test_replacements_are_shown_on_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    mistakes.show([("    wait(\n        1)\n", "pass"), ("gone", "")])
+    assert capsys.readouterr().out == "- wait( 1)\n+ pass\n- gone\n+ (nothing)\n"
