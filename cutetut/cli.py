@@ -30,7 +30,10 @@ def parser() -> argparse.ArgumentParser:
     record = commands.add_parser("record", help="on a Hopper GPU: execute notebooks and write their outputs")
     for command in (run, record):
         command.add_argument("notebook", nargs="*", help="such as 00_start_here; all of _toc.yml if none is named")
-    run.add_argument("--jobs", type=_count, metavar="N", help="how many at a time; one for each core, up to 4")
+    at_a_time = "how many at a time; one for each core, up to 4"
+    run.add_argument("--jobs", type=_count, metavar="N", help=at_a_time)
+    and_alone = "a notebook that prints times is recorded alone, after the others"
+    record.add_argument("--jobs", type=_count, metavar="N", help=f"{at_a_time}; {and_alone}")
     bench = commands.add_parser(
         "bench", help="on a Hopper GPU: measure notebooks beside the vendor's kernels; the emulator anywhere"
     )
@@ -123,7 +126,7 @@ def _on_notebooks(options: argparse.Namespace) -> int:
         if options.command == "run":
             return int(execute.run(options.notebook, options.jobs) > 0)
         if options.command == "record":
-            return int(execute.record(options.notebook) > 0)
+            return int(execute.record(options.notebook, options.jobs) > 0)
         if options.add is not None and (len(options.notebook) != 1 or options.notebook == ["emulator"]):
             raise bench.BenchError("--add adds rows to the table of one notebook: name it")
         if options.tables:

@@ -188,6 +188,20 @@ def test_run_returns_one_if_a_notebook_failed(monkeypatch):
     assert main(["run"]) == 0
 
 
+def test_record_takes_the_number_of_notebooks_at_a_time(monkeypatch, capsys):
+    from cutetut.course import execute
+
+    asked = []
+    monkeypatch.setattr(execute, "record", lambda names, jobs: asked.append((names, jobs)) or 0)
+    assert main(["record"]) == main(["record", "--jobs", "3", "04_a"]) == 0
+    assert asked == [([], None), (["04_a"], 3)]
+    with pytest.raises(SystemExit):
+        main(["record", "--jobs", "0"])
+    with pytest.raises(SystemExit):
+        main(["record", "--help"])
+    assert "recorded alone" in " ".join(capsys.readouterr().out.split())
+
+
 def test_an_interruption_is_no_traceback(monkeypatch, capsys):
     from cutetut.course import execute
 
