@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cutetut.measure import bench
 from cutetut.measure.bench import Row
+from cutetut.measure.rungs import MARK
 
 MEASURED = ("method", "ours_tflops", "vendor_tflops", "ratio", *bench.NOT_SHOWN)  # what is no label of a row
 
@@ -73,12 +73,11 @@ def _sized(labels: dict[str, str]) -> dict[str, str]:
     return {"size": size, **{key: value for key, value in labels.items() if key not in "MNK"}}
 
 
-def best(listed: Sequence[Line], kernel: str = ".*") -> list[Line]:
-    """The fastest line for each size (of attention: D, S, causal), vendor and type, of those whose kernel matches."""
+def best(listed: Sequence[Line]) -> list[Line]:
+    """The fastest line for each size (of attention: D, S, causal), vendor and type; of a rung, of its own kernel."""
+    own = [line for line in listed if any(row.get(MARK) for row in line.rows.values())]
     found: dict[tuple[str, ...], Line] = {}
-    for line in listed:
-        if not re.fullmatch(kernel, line.labels["kernel"]):
-            continue
+    for line in own or listed:
         key = tuple(line.labels.get(name, "") for name in ("size", "D", "S", "causal", "vendor", "dtype"))
         if key not in found or _speed(line) > _speed(found[key]):
             found[key] = line
