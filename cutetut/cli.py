@@ -35,23 +35,24 @@ def parser() -> argparse.ArgumentParser:
     and_alone = "a notebook that prints times is recorded alone, after the others"
     record.add_argument("--jobs", type=_count, metavar="N", help=f"{at_a_time}; {and_alone}")
     bench = commands.add_parser(
-        "bench", help="on a Hopper GPU: measure notebooks beside the vendor's kernels; the emulator anywhere"
+        "bench", help="on a Hopper GPU: measure chapters' kernels beside the vendor's; on any machine: the emulator"
     )
     what = bench.add_mutually_exclusive_group(required=True)
     what.add_argument(
         "notebook", nargs="*", default=[], help="such as 04_scalar_fma_gemm; `emulator` for the emulator's own speed"
     )
     what.add_argument(
-        "--tables", action="store_true", help="measure nothing: write README's table and the ladder from book/data"
+        "--tables", action="store_true", help="measure nothing; update README's tables and the ladder from book/data"
     )
     bench.add_argument(
-        "--add", metavar="ROWS", help="only add rows to one notebook's table: a Python expression with its names"
-    )
-    emulate = commands.add_parser("emulate", help="run a CuTe DSL script or module written for a GPU without one")
+        "--add", metavar="ROWS",
+        help="only add rows to one notebook's table: a Python expression, which may use the names in its bench cells",
+    )  # fmt: skip
+    emulate = commands.add_parser("emulate", help="run a CuTe DSL script or module for a GPU on a machine without one")
     emulate.add_argument("-m", dest="module", action="store_true", help="run a module by its name, as python -m does")
     emulate.add_argument(
         "--warn", metavar="KINDS", default="",
-        help="go on with a warning where the kernel does what is undefined but often harmless: unwritten values, "
+        help="warn and go on where a kernel does something undefined that is often harmless: unwritten values, "
         "shuffle masks, races; --warn=uninitialized,shuffle,race names some of them",
     )  # fmt: skip
     emulate.add_argument(
@@ -59,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     )
     for option, (variable, values, meaning) in SETTINGS.items():
         emulate.add_argument(option, metavar=values, help=f"{meaning} (or {variable} in the environment)")
-    emulate.add_argument("--report", metavar="FILE", default="", help="write what is found to this file, as JSON")
+    emulate.add_argument("--report", metavar="FILE", default="", help="write the findings to this file, as JSON")
     emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
     emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
     cache = commands.add_parser("cache", help="the compiled kernels that the emulator keeps on disk")
@@ -116,7 +117,7 @@ def _with_kinds(argv: list[str]) -> list[str]:
 
 
 def _on_notebooks(options: argparse.Namespace) -> int:
-    """run, record and bench: what goes wrong for a known reason is one clear message, not a traceback."""
+    """run, record or bench; a known problem ends in one clear message, without a traceback."""
     from cutetut.course import execute
     from cutetut.course.notebooks import NotebookError
     from cutetut.course.provenance import NotRecordable
@@ -163,7 +164,7 @@ def _cache(remove: bool) -> int:
 
 
 def _write_tables() -> None:
-    """What README and book show of the measurements together."""
+    """Update what the README and the book show of all measurements."""
     from cutetut.measure import tables
 
     print(f"wrote {', '.join(tables.write()) or 'nothing: all is up to date'}")
@@ -178,7 +179,7 @@ def _bench_emulator() -> None:
 
 
 def command() -> None:
-    """What the shell calls."""
+    """The entry point of the command `cutetut`."""
     status = main()
     gc.freeze()  # the process ends: looking for garbage among all modules once more would take it half a second
     sys.exit(status)

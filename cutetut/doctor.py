@@ -1,7 +1,7 @@
 """What this machine has, what will run where, and what to do about each problem.
 
 `gather` looks at the machine, every check is a function from those facts to what it found, and `main` prints.
-Nothing here imports torch or CuTe DSL at the top, so the doctor also comes when they are missing or broken.
+Nothing here imports torch or CuTe DSL at the top, so that the doctor works where they are missing or broken.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to know: what, what to do about it, and whether the curriculum cannot run until it is done."""
+    """A problem or a note: what it is, what to do, and whether the curriculum cannot run until that is done."""
 
     what: str
     remedy: str
@@ -269,7 +269,7 @@ def check_disk(facts: Facts) -> Finding | None:
 
 
 def check_memory(facts: Facts) -> Finding | None:
-    """torch and the compiler fit."""
+    """Enough memory for torch and the compiler."""
     if facts.memory_gb is None or facts.memory_gb >= MEMORY_COMFORTABLE:
         return None
     return Finding(

@@ -127,7 +127,7 @@ def _attempt(path: Path, options: dict[str, Any]) -> tuple[float, Any]:
 
 
 def _kill_kernels() -> None:
-    """End the kernels of notebooks that are running: whoever waits for one finds it dead."""
+    """End the kernels of all notebooks that are running; whoever waits for one is told that it died."""
     for client in list(_running):
         with contextlib.suppress(AttributeError, TypeError, OSError):  # one that has not started, or has ended
             os.kill(client.km.provisioner.pid, signal.SIGKILL)
@@ -239,7 +239,7 @@ def _diagnose(name: str, notebook: Any, error: Exception, running: list[int]) ->
 
 
 def _stamped(notebook: Any, facts: dict[str, str], name: str) -> Any:
-    """The executed notebook without what only says where and when it ran, and with its provenance."""
+    """The executed notebook with its provenance, and without what depends only on where and when it ran."""
     for cell in code_cells(notebook):
         cell.metadata.pop("execution", None)
         cell.outputs = _without_paths(cell.outputs)

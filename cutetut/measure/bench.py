@@ -268,7 +268,7 @@ def validated(rows: Any, name: str) -> list[Row]:
 
 
 def _unmeasured(value: Any) -> bool:
-    """None and NaN in a row's further columns mean that this row has no such measurement."""
+    """None and NaN in a row's other columns mean that this was not measured for the row."""
     return value is None or (isinstance(value, float) and not math.isfinite(value))
 
 
@@ -311,7 +311,7 @@ def data_file(name: str) -> Path:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as aligned text: sizes, then speeds and their ratio; what is the same in all rows is said above."""
+    """The rows as aligned text: sizes, then speeds and their ratio; what all rows share stands in a line above."""
     keys = dict.fromkeys(key for row in rows for key in row)
     named = [key for key in keys if key not in NOT_SHOWN]
     measured = {key for row in rows for key, value in row.items() if isinstance(value, float)}
@@ -339,7 +339,7 @@ def _require_gpu(what: str) -> None:
 
     if not backend.activate(announce=False).on_gpu:
         raise NeedsGPU(
-            f"{what} times a GPU, and kernels run in the emulator here, whose time says nothing about one. "
+            f"{what} measures a GPU, but here kernels run in the emulator, whose speed says nothing about a GPU's. "
             "Show the measured table with bench.recorded(name), or run `python -m cutetut bench` on a Hopper GPU host"
         )
 

@@ -1,7 +1,7 @@
 """The rungs of the ladder: the chapters whose kernels are compared with each other, and which rows are theirs.
 
-A row of a rung's own kernel is marked with `rung`, when it is measured: by the chapter itself, which gives `rung=True`
-to `bench.compare`, or here by the name of its kernel, for chapters that do not. Whoever reads rows asks for the mark.
+A row of a rung's own kernel gets the field `rung` when it is measured: from the chapter, which passes `rung=True` to
+`bench.compare`, or else from here, by the name of its kernel. Whoever reads rows looks at the field alone.
 """
 
 from __future__ import annotations

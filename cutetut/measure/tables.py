@@ -45,7 +45,7 @@ def rung_row(rung: Rung, size: int, method: str) -> Row | None:
 
 
 def measured(asked: Iterable[Rung] | None = None) -> list[Rung]:
-    """Of these rungs, all of the GEMMs' if none are named, those that the book has and that were measured."""
+    """The rungs, of those asked for or of all GEMMs', whose chapter is in the book and was measured."""
     chapters = {path.stem for path in notebooks.toc()}
     every = rungs.RUNGS if asked is None else asked
     return [rung for rung in every if rung.notebook in chapters and bench.data_file(rung.notebook).is_file()]
@@ -64,7 +64,7 @@ def headline() -> tuple[list[str], list[list[str]]]:
 def attention() -> tuple[list[str], list[list[str]]]:
     """Header and cells of the attention table: a line per head dimension and mask; no lines if none were measured.
 
-    Each is the row against the library that was faster there.
+    A cell has the row beside the library that was faster there.
     """
     rows: list[Row] = []
     for rung in measured([rungs.ATTENTION]):
@@ -124,12 +124,12 @@ def files() -> dict[Path, str]:
 
 
 def stale() -> list[str]:
-    """The files that do not show the measurements as they are; a figure counts by the numbers that it states."""
+    """The names of files that do not show the present measurements; of a figure its description is compared."""
     return [path.name for path, text in files().items() if _on_disk(path) != _compared(text)]
 
 
 def write() -> list[str]:
-    """Write the files that are not as they should be, outlines included; returns their names."""
+    """Write the files that differ from what they should hold, in outlines too; returns their names."""
     written = []
     for path, text in files().items():
         if not path.is_file() or path.read_text(encoding="utf-8") != text:

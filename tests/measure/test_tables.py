@@ -59,7 +59,7 @@ def test_rows_by_several_methods_become_one_line():
     first, second = results.lines(rows)
     shared = {"vendor": "cuBLAS bfloat16", "inputs": "random normal"}
     assert first.labels == {"size": "512³", "kernel": "04 a", **shared}
-    assert first.further == {"sectors": "4.00", "bandwidth": "1.25, 1.50"}
+    assert first.extra == {"sectors": "4.00", "bandwidth": "1.25, 1.50"}
     assert (first.cell("burst"), first.cell("sustained")) == ("0.00125 (1.00 / 800)", "0.00250 (2.00 / 800)")
     assert second.labels == {"size": "512×64×512", "kernel": "04 b", **shared}
     assert second.cell("sustained") == ""

@@ -88,8 +88,8 @@ FOLDED = 8  # lines, from which a table shows the fastest of each size and folds
 
 def benchmark_table(lines: Sequence[Any]) -> tuple[str, list[str], list[list[str]]]:
     """Split lines of cutetut.measure.results into what all share, as text, and the header and cells of the rest."""
-    labels, methods, further = (
-        dict.fromkeys(key for line in lines for key in getattr(line, part)) for part in ("labels", "rows", "further")
+    labels, methods, extra = (
+        dict.fromkeys(key for line in lines for key in getattr(line, part)) for part in ("labels", "rows", "extra")
     )
     differs = [key for key in labels if len({line.labels.get(key) for line in lines}) > 1]
     columns = differs or list(labels)[:1]
@@ -98,8 +98,8 @@ def benchmark_table(lines: Sequence[Any]) -> tuple[str, list[str], list[list[str
     for line in lines:
         named = [line.labels.get(key, "") for key in columns]
         speeds = [_unbroken(line.cell(method)) for method in methods]
-        cells.append([*named, *speeds, *(line.further.get(key, "") for key in further)])
-    return shared, [*columns, *methods, *further], cells
+        cells.append([*named, *speeds, *(line.extra.get(key, "") for key in extra)])
+    return shared, [*columns, *methods, *extra], cells
 
 
 def _unbroken(text: str) -> str:
