@@ -200,7 +200,12 @@ def test_record_takes_the_number_of_notebooks_at_a_time(monkeypatch, capsys):
     from cutetut.course import execute
 
     asked = []
-    monkeypatch.setattr(execute, "record", lambda names, jobs: asked.append((names, jobs)) or 0)
+
+    def record(names, jobs):
+        asked.append((names, jobs))
+        return 0
+
+    monkeypatch.setattr(execute, "record", record)
     assert main(["record"]) == main(["record", "--jobs", "3", "04_a"]) == 0
     assert asked == [([], None), (["04_a"], 3)]
     with pytest.raises(SystemExit):
