@@ -14,8 +14,8 @@ import cutetut
 
 FOLDER = Path(cutetut.__file__).parent
 LAYERS = (
-    "emulator", "hardware", "backend", "check", "reference", "layouts", "explore", "inspect", "figures", "widgets",
-    "course", "measure", "doctor", "emulate", "cli", "__main__",
+    "emulator", "columns", "hardware", "backend", "check", "reference", "layouts", "explore", "inspect", "figures",
+    "widgets", "course", "measure", "doctor", "emulate", "cli", "__main__",
 )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cutetut import hardware
+from cutetut.columns import aligned
 from cutetut.course import notebooks, provenance
 from cutetut.measure import rungs
 
@@ -319,10 +320,8 @@ def table(rows: Sequence[Row]) -> str:
     constant = [f"{key}: {rows[0][key]}" for key in named if key not in columns]
     titles = [{"ours_tflops": "ours TFLOP/s", "vendor_tflops": "vendor TFLOP/s"}.get(c, c) for c in columns]
     cells = [[shown(row.get(column)) for column in columns] for row in rows]
-    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-    padded = [[text.rjust(width) for text, width in zip(line, widths, strict=True)] for line in [titles, *cells]]
-    lines = ["  ".join(line) for line in padded]
-    return "\n".join([*([", ".join(constant)] if constant else []), *lines])
+    lines = aligned([titles, *cells], right=range(len(titles)))
+    return "\n".join(filter(None, [", ".join(constant), lines]))
 
 
 def shown(value: Any) -> str:
