@@ -1,4 +1,4 @@
-"""The command line: `python -m cutetut doctor | run | emulate | record | bench | cache`."""
+"""Run, record and measure the chapters; run other kernels without a GPU; say what this machine can do."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from cutetut import __version__, backend
+
+Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 # options of `emulate` that stand for a variable: the values it takes, and what it says
 SETTINGS = {
@@ -26,6 +29,15 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"cutetut {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     commands.add_parser("doctor", help="what this machine has, what will run where, what to do about problems")
+    _add_run_and_record(commands)
+    _add_bench(commands)
+    _add_emulate(commands)
+    cache = commands.add_parser("cache", help="the compiled kernels that the emulator keeps on disk")
+    cache.add_argument("--clear", action="store_true", help="remove them all")
+    return top
+
+
+def _add_run_and_record(commands: Subcommands) -> None:
     run = commands.add_parser("run", help="execute notebooks here, changing no file")
     record = commands.add_parser("record", help="on a Hopper GPU: execute notebooks and write their outputs")
     for command in (run, record):
@@ -34,6 +46,9 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--jobs", type=_count, metavar="N", help=at_a_time)
     and_alone = "a notebook that prints times is recorded alone, after the others"
     record.add_argument("--jobs", type=_count, metavar="N", help=f"{at_a_time}; {and_alone}")
+
+
+def _add_bench(commands: Subcommands) -> None:
     bench = commands.add_parser(
         "bench", help="on a Hopper GPU: measure chapters' kernels beside the vendor's; on any machine: the emulator"
     )
@@ -48,6 +63,9 @@ def parser() -> argparse.ArgumentParser:
         "--add", metavar="ROWS",
         help="only add rows to one notebook's table: a Python expression, which may use the names in its bench cells",
     )  # fmt: skip
+
+
+def _add_emulate(commands: Subcommands) -> None:
     emulate = commands.add_parser("emulate", help="run a CuTe DSL script or module for a GPU on a machine without one")
     emulate.add_argument("-m", dest="module", action="store_true", help="run a module by its name, as python -m does")
     emulate.add_argument(
@@ -63,9 +81,6 @@ def parser() -> argparse.ArgumentParser:
     emulate.add_argument("--report", metavar="FILE", default="", help="write the findings to this file, as JSON")
     emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
     emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
-    cache = commands.add_parser("cache", help="the compiled kernels that the emulator keeps on disk")
-    cache.add_argument("--clear", action="store_true", help="remove them all")
-    return top
 
 
 def _count(text: str) -> int:
