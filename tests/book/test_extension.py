@@ -98,7 +98,7 @@ def test_widget_keeps_its_picture(build: Build) -> None:
     ]
     _, pages = build({"index.md": "# Index\n", "chapter.ipynb": notebook({}, *outputs)})
     html = (pages / "chapter.html").read_text()
-    assert html.count("<noscript>") == 1
+    assert html.count('class="cutetut-still"') == 1
     assert html.count("<img") == 2
     assert '"model_id": "abc"' in html
 
@@ -277,7 +277,7 @@ def test_fetched_files_are_those_of_the_manifest() -> None:
     folder = vendor.fetch() / "vendor"
     names = {path.name for path in folder.iterdir()}
     assert {"embed-amd.js", "require.js", "tex-svg-full.js", "anywidget.js"} <= names
-    assert sum(name.endswith(".woff2") for name in names) == 3
+    assert sum(name.endswith(".woff2") for name in names) == 4  # the widget manager's icons; the typeface
     assert all(path.stat().st_size > 1000 for path in folder.glob("*.js"))
     notice = (folder / "NOTICE.txt").read_text()
     assert all(entry["package"] in notice for entry in json.loads(vendor.MANIFEST.read_text())["npm"])
@@ -303,8 +303,8 @@ def test_planted_bugs_become_totals_and_a_table(build: Build, tmp_path: Path, mo
     said, pages = build({"index.md": "# Index\n\n```{planted-bugs}\n```\n"})
     assert said == ""
     page = (pages / "index.html").read_text()
-    assert "Of 3 bugs the H200 answers 1 with the right result" in page
-    assert "something about 1, and of 1 nothing because the kernel hangs" in page
+    assert "With 1 of 3 bugs the H200 still returns the right result" in page
+    assert "reports 1 of the bugs, and misses 1 because the kernel hangs" in page
     assert "racecheck also reports good, which is correct" in page
     assert cells_of(page)[1:] == [
         ["no wait, k.py:3", "right 10 of 10", f"racecheck: {race} and 1 more", "InFlight"],
@@ -412,12 +412,12 @@ def test_unordered_accesses_become_what_is_missed_and_a_table_for_each_class(
     said, pages = build({"index.md": "# Index\n\n```{unordered}\n```\n"})
     assert said == ""
     page = (pages / "index.html").read_text()
-    assert "2 of 4 mistakes are told. The other 2 end without an error of the emulator, though it warns of 1" in page
-    assert "In the 7 kernels as they should be, and 3 other correct ones, it finds nothing." in page
-    assert re.findall("<summary>(.*?)</summary>", page) == ["Lanes: 1 told", "TMA: 1 told"]
+    assert "The emulator reports 2 of 4 mistakes. The other 2 end without an error, 1 of them with a warning" in page
+    assert "In the 7 kernels without a mistake and 3 other correct ones, it reports nothing." in page
+    assert re.findall("<summary>(.*?)</summary>", page) == ["Lanes: 1 reported", "TMA: 1 reported"]
     header = ["the mistake", "the error"]
     assert cells_of(page) == [
-        ["no error", "what is said"], ["no flag", "nothing"], ["no wait", "a warning"],
+        ["mistake without error", "the emulator’s answer"], ["no flag", "nothing"], ["no wait", "a warning"],
         header, ["no barrier", "MissingBarrier, with CUTETUT_SCHEDULE=random:7"],
         header, ["no fence", "MissingFence, without all the lines that take part"],
     ]  # fmt: skip
@@ -428,7 +428,7 @@ def test_alarms_on_correct_kernels_are_said() -> None:
     correct = {"kernels": 7, "variants": 3, "alarms": ["flag"]}
     record = {"provenance": facts, "correct": correct, "mistakes": [mistake("no barrier", "MissingBarrier")]}
     text = ordering.sentences(record)[0]
-    assert text.startswith("1 of 1 mistakes are told. In") and text.endswith("it reports flag, wrongly.")
+    assert text.startswith("The emulator reports 1 of 1 mistakes. In") and text.endswith("it wrongly reports flag.")
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"provenance": {}, "correct": {}, "mistakes": []}'])

@@ -93,7 +93,7 @@ def test_widgets_of_a_notebook_are_in_its_page(book: Path, name: str) -> None:
         assert model in state, "the notebook shows a widget but its state was not saved: record it again"
         assert html.count(model) >= 2  # once in the state, once where it is shown
     pictures = [view for view in views if {"image/png", "image/svg+xml"} & set(view)]
-    assert len(re.findall(r"<noscript>\s*<img", html)) == len(pictures)
+    assert len(re.findall(r'class="cutetut-still">\s*<img', html)) == len(pictures)
 
 
 def test_instruction_list_is_the_emulators(book: Path) -> None:

@@ -209,6 +209,6 @@ def test_pictures_stand_in_without_javascript(book: Path) -> None:
     with chromium() as browser:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
         browser.get(book.as_uri())
-        images = browser.find_elements("css selector", "noscript img")
+        images = browser.find_elements("css selector", ".cutetut-still img")
         assert len(images) == PICKERS
         assert all(int(str(image.get_property("naturalWidth"))) > 300 for image in images)

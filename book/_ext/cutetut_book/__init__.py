@@ -8,7 +8,22 @@ from sphinx.errors import ExtensionError
 
 import cutetut
 
-from . import bugs, counted, generated, offline, ordering, peers, provenance, rooms, still, vendor
+from . import (
+    bugs,
+    card,
+    counted,
+    front,
+    generated,
+    ladder,
+    offline,
+    ordering,
+    peers,
+    provenance,
+    recorded,
+    rooms,
+    still,
+    vendor,
+)
 
 
 def check_package(file: str) -> None:
@@ -24,6 +39,8 @@ def check_package(file: str) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register every part of the extension; each can be read on its own."""
     check_package(cutetut.__file__)
-    for part in (offline, provenance, still, generated, bugs, ordering, counted, peers, rooms):
+    for part in (offline, provenance, still, card, front):
         part.setup(app)
+    for directives in (generated, bugs, ordering, counted, peers, rooms, ladder, recorded):
+        directives.setup(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -59,11 +59,12 @@ def sentences(record: Mapping[str, Any]) -> list[str]:
     facts = record["provenance"]
     alarm = "; ".join(f"{tool} also reports {name}, which is correct" for name, tool in false.items())
     return [
-        f"Of {len(bugs)} bugs the H200 answers {always} with the right result in 10 runs of 10. compute-sanitizer says "
-        f"something about {named}, and of {silent} nothing because the kernel hangs under every one of its tools"
+        f"With {always} of {len(bugs)} bugs the H200 still returns the right result in 10 runs of 10. "
+        f"compute-sanitizer reports {named} of the bugs, and misses {silent} because the kernel hangs under each of "
+        "its tools"
         + (f"; {alarm}. " if alarm else ". ")
-        + f"The emulator names all {len(bugs)}.",
-        f"Asked on an {facts['gpu']}, driver {facts['driver']}, compute-sanitizer {facts['compute_sanitizer']} with "
+        + f"The emulator reports all {len(bugs)}.",
+        f"Measured on an {facts['gpu']}, driver {facts['driver']}, compute-sanitizer {facts['compute_sanitizer']} with "
         f"its default options, CuTe DSL {facts['cutlass_dsl']}, {facts['date']}; a kernel that did not end within 9 s "
         "counts as hanging.",
     ]
@@ -81,7 +82,7 @@ class PlantedBugs(SphinxDirective):
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self.error(f"planted-bugs: {error!r}") from error
         header = ["one changed line", "the H200", "compute-sanitizer", "the emulator"]
-        return [*(nodes.paragraph("", sentence) for sentence in text), table(header, body, ["bugs"])]
+        return [*(nodes.paragraph("", sentence) for sentence in text), table(header, body, ["bugs", "stacks"])]
 
 
 def setup(app: Sphinx) -> None:

@@ -90,7 +90,7 @@ class Counted(SphinxDirective):
         totals = f"{len(found) - len(body)} launches of one instruction were counted besides these {len(body)}"
         return [
             nodes.paragraph("", f"Counted on an {measured}. {totals}; {equal:,} counts other than zero are compared."),
-            table(["kernel", *COLUMNS], body, ["counted"]),
+            table(["kernel", *COLUMNS], body, ["counted", "measured"]),
             nodes.paragraph("", f"* not compared, because: {why}."),
         ]
 

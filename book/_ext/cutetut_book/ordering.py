@@ -19,26 +19,26 @@ Mistakes = Sequence[Mapping[str, Any]]
 
 
 def sentences(record: Mapping[str, Any]) -> list[str]:
-    """How many are told, and what of the correct kernels; raises BadData for a record without mistakes."""
+    """How many mistakes are reported, and what of the correct kernels; raises BadData for a record without mistakes."""
     mistakes, correct, facts = record["mistakes"], record["correct"], record["provenance"]
     if not mistakes:
         raise BadData("no mistake is recorded")
-    told = sum(bool(row["error"]) for row in mistakes)
+    reported = sum(bool(row["error"]) for row in mistakes)
     missed = [row for row in mistakes if not row["error"]]
     warned = sum(row["warned"] for row in missed)
     alarms = ", ".join(correct["alarms"])
-    text = f"{told} of {len(mistakes)} mistakes are told."
+    text = f"The emulator reports {reported} of {len(mistakes)} mistakes."
     if missed:
-        with_warning = f", though it warns of {warned}" if warned else ""
-        text += f" The other {len(missed)} end without an error of the emulator{with_warning}; they come first."
-    of_correct = f"In the {correct['kernels']} kernels as they should be, and {correct['variants']} other correct ones"
-    of_correct += f", it reports {alarms}, wrongly." if alarms else ", it finds nothing."
+        with_warning = f", {warned} of them with a warning" if warned else ""
+        text += f" The other {len(missed)} end without an error{with_warning}; they come first."
+    of_correct = f"In the {correct['kernels']} kernels without a mistake and {correct['variants']} other correct ones"
+    of_correct += f", it wrongly reports {alarms}." if alarms else ", it reports nothing."
     how = f"Completions {facts['policy']}, schedule {facts['schedule']}, CuTe DSL {facts['cutlass_dsl']}"
     return [f"{text} {of_correct}", f"{how}, {facts['date']}."]
 
 
 def by_class(mistakes: Mistakes) -> dict[str, list[Mapping[str, Any]]]:
-    """The mistakes that are told, by what their tables are about."""
+    """The mistakes that are reported, by what their tables are about."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in mistakes:
         if row["error"]:
@@ -59,7 +59,7 @@ def said(row: Mapping[str, Any]) -> Cell:
 
 
 class Unordered(SphinxDirective):
-    """Two paragraphs, a table of what is missed, and a folded one for each class of what is told."""
+    """Two paragraphs, a table of what is missed, and a folded one for each class of what is reported."""
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(str(RECORDED))
@@ -68,11 +68,11 @@ class Unordered(SphinxDirective):
             out: list[nodes.Node] = [nodes.paragraph("", text) for text in sentences(record)]
             missed = [[row["what"], said(row)] for row in record["mistakes"] if not row["error"]]
             if missed:
-                out.append(table(["no error", "what is said"], missed, ["unordered", "missed"]))
+                out.append(table(["mistake without error", "the emulator's answer"], missed, ["unordered", "missed"]))
             for about, rows in by_class(record["mistakes"]).items():
                 body = [[row["what"], said(row)] for row in rows]
                 shown = table(["the mistake", "the error"], body, ["unordered"])
-                out += folded(f"{about}: {len(rows)} told", shown)
+                out += folded(f"{about}: {len(rows)} reported", shown)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self.error(f"unordered: {error!r}") from error
         return out

@@ -57,7 +57,7 @@ class Peers(SphinxDirective):
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self.error(f"peers: {error!r}") from error
         header = ["kernel", "from", "what it covers", "result", "CPU time"]
-        return [nodes.paragraph("", text), table(header, body, ["peers"])]
+        return [nodes.paragraph("", text), table(header, body, ["peers", "stacks"])]
 
 
 def setup(app: Sphinx) -> None:

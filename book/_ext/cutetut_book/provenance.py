@@ -1,5 +1,6 @@
 """Say under each chapter's title on which machine its outputs were recorded."""
 
+import html
 import json
 
 from docutils import nodes
@@ -30,8 +31,10 @@ def add_line(app: Sphinx, doctree: nodes.document) -> None:
         logger.warning("the notebook has no title to put its provenance under", location=docname)
     else:
         text = f"Outputs recorded on {provenance.sentence(facts)}" if facts else NOT_RECORDED
-        classes = ["cutetut-provenance", "recorded" if facts else "not-recorded"]
-        title.parent.insert(title.parent.index(title) + 1, nodes.paragraph("", text, classes=classes))
+        kind = "recorded" if facts else "not-recorded"
+        # Raw, so that the line is no part of the page's description in its metadata.
+        line = f'<p class="cutetut-provenance {kind}">{html.escape(text)}</p>'
+        title.parent.insert(title.parent.index(title) + 1, nodes.raw("", line, format="html"))
 
 
 def setup(app: Sphinx) -> None:

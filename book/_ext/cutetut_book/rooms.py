@@ -18,7 +18,7 @@ from .vendor import ROOT
 
 EMULATOR = ROOT / "cutetut" / "emulator"
 NAMED = re.compile(r"`(\w+(?:/|\.py))` \(([^()]+)\)")  # `room/` (what it has)
-WIDTH, HEIGHT, GAP = 420, 32, 8  # of the picture, of a box, and between boxes
+WIDTH, HEIGHT, GAP = 440, 32, 8  # of the picture, of a box, and between boxes
 FITS = 42  # letters in a box
 AROUND = "CuTe DSL, torch, CUDA"
 
@@ -63,9 +63,9 @@ def picture(found: dict[str, str]) -> str:
         boxes.append(f'<rect x="1" y="{y}" width="{WIDTH - 2}" height="{HEIGHT}" rx="5"{outside}/>')
         if name:
             boxes.append(f'<text x="12" y="{y + 21}" class="name">{html.escape(name)}</text>')
-        boxes.append(f'<text x="{98 if name else 12}" y="{y + 21}">{html.escape(text)}</text>')
+        boxes.append(f'<text x="{116 if name else 12}" y="{y + 21}">{html.escape(text)}</text>')
     height = len(rows) * (HEIGHT + GAP) - GAP + 2
-    label = "The rooms of the emulator, each above those that it builds on: " + ", ".join(reversed(found))
+    label = "The emulator's folders, each above those that it builds on: " + ", ".join(reversed(found))
     return (
         f'<svg class="cutetut-rooms" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{html.escape(label)}">'
         + "".join(boxes)
