@@ -1,6 +1,6 @@
 """Learn NVIDIA's CuTe DSL on a Hopper GPU, or without one: kernels then run in an emulator of their PTX.
 
-Importing this chooses where kernels run as soon as CuTe DSL is imported too, and does nothing else.
+Importing this has one effect: once CuTe DSL is imported, too, it is decided where kernels run.
 """
 
 from . import backend

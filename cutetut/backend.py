@@ -197,7 +197,7 @@ def activate_on_request() -> None:
 
 
 def start_emulator() -> None:
-    """Let CuTe DSL run kernels in the emulator from now on; again does nothing.
+    """Let CuTe DSL run kernels in the emulator from now on; a second call does nothing.
 
     Raises BackendError when the environment asks CuTe DSL for what the emulator cannot follow.
     """
@@ -250,7 +250,7 @@ def _prepare_gpu() -> None:
 
 @contextlib.contextmanager
 def collection_paused() -> Iterator[None]:
-    """Collect no garbage inside: importing torch and CuTe DSL takes a quarter less time, and all of it stays."""
+    """No garbage collection inside: importing torch and CuTe DSL, which leaves little garbage, takes a quarter less."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""The command line: `python -m cutetut doctor | run | emulate | record | bench | cache`."""
+"""Run, record and measure the chapters; run other kernels without a GPU; say what this machine can do."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from cutetut import __version__, backend
+
+Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 # options of `emulate` that stand for a variable: the values it takes, and what it says
 SETTINGS = {
@@ -26,29 +29,48 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"cutetut {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     commands.add_parser("doctor", help="what this machine has, what will run where, what to do about problems")
+    _add_run_and_record(commands)
+    _add_bench(commands)
+    _add_emulate(commands)
+    cache = commands.add_parser("cache", help="the compiled kernels that the emulator keeps on disk")
+    cache.add_argument("--clear", action="store_true", help="remove them all")
+    return top
+
+
+def _add_run_and_record(commands: Subcommands) -> None:
     run = commands.add_parser("run", help="execute notebooks here, changing no file")
     record = commands.add_parser("record", help="on a Hopper GPU: execute notebooks and write their outputs")
     for command in (run, record):
         command.add_argument("notebook", nargs="*", help="such as 00_start_here; all of _toc.yml if none is named")
-    run.add_argument("--jobs", type=_count, metavar="N", help="how many at a time; one for each core, up to 4")
+    at_a_time = "how many at a time; one for each core, up to 4"
+    run.add_argument("--jobs", type=_count, metavar="N", help=at_a_time)
+    and_alone = "a notebook that prints times is recorded alone, after the others"
+    record.add_argument("--jobs", type=_count, metavar="N", help=f"{at_a_time}; {and_alone}")
+
+
+def _add_bench(commands: Subcommands) -> None:
     bench = commands.add_parser(
-        "bench", help="on a Hopper GPU: measure notebooks beside the vendor's kernels; the emulator anywhere"
+        "bench", help="on a Hopper GPU: measure chapters' kernels beside the vendor's; on any machine: the emulator"
     )
     what = bench.add_mutually_exclusive_group(required=True)
     what.add_argument(
         "notebook", nargs="*", default=[], help="such as 04_scalar_fma_gemm; `emulator` for the emulator's own speed"
     )
     what.add_argument(
-        "--tables", action="store_true", help="measure nothing: write README's table and the ladder from book/data"
+        "--tables", action="store_true", help="measure nothing; update README's tables and the ladder from book/data"
     )
     bench.add_argument(
-        "--add", metavar="ROWS", help="only add rows to one notebook's table: a Python expression with its names"
-    )
-    emulate = commands.add_parser("emulate", help="run a CuTe DSL script or module written for a GPU without one")
+        "--add", metavar="ROWS",
+        help="only add rows to one notebook's table: a Python expression, which may use the names in its bench cells",
+    )  # fmt: skip
+
+
+def _add_emulate(commands: Subcommands) -> None:
+    emulate = commands.add_parser("emulate", help="run a CuTe DSL script or module for a GPU on a machine without one")
     emulate.add_argument("-m", dest="module", action="store_true", help="run a module by its name, as python -m does")
     emulate.add_argument(
         "--warn", metavar="KINDS", default="",
-        help="go on with a warning where the kernel does what is undefined but often harmless: unwritten values, "
+        help="warn and go on where a kernel does something undefined that is often harmless: unwritten values, "
         "shuffle masks, races; --warn=uninitialized,shuffle,race names some of them",
     )  # fmt: skip
     emulate.add_argument(
@@ -56,12 +78,9 @@ def parser() -> argparse.ArgumentParser:
     )
     for option, (variable, values, meaning) in SETTINGS.items():
         emulate.add_argument(option, metavar=values, help=f"{meaning} (or {variable} in the environment)")
-    emulate.add_argument("--report", metavar="FILE", default="", help="write what is found to this file, as JSON")
+    emulate.add_argument("--report", metavar="FILE", default="", help="write the findings to this file, as JSON")
     emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
     emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
-    cache = commands.add_parser("cache", help="the compiled kernels that the emulator keeps on disk")
-    cache.add_argument("--clear", action="store_true", help="remove them all")
-    return top
 
 
 def _count(text: str) -> int:
@@ -113,7 +132,7 @@ def _with_kinds(argv: list[str]) -> list[str]:
 
 
 def _on_notebooks(options: argparse.Namespace) -> int:
-    """run, record and bench: what goes wrong for a known reason is one clear message, not a traceback."""
+    """run, record or bench; a known problem ends in one clear message, without a traceback."""
     from cutetut.course import execute
     from cutetut.course.notebooks import NotebookError
     from cutetut.course.provenance import NotRecordable
@@ -123,7 +142,7 @@ def _on_notebooks(options: argparse.Namespace) -> int:
         if options.command == "run":
             return int(execute.run(options.notebook, options.jobs) > 0)
         if options.command == "record":
-            return int(execute.record(options.notebook) > 0)
+            return int(execute.record(options.notebook, options.jobs) > 0)
         if options.add is not None and (len(options.notebook) != 1 or options.notebook == ["emulator"]):
             raise bench.BenchError("--add adds rows to the table of one notebook: name it")
         if options.tables:
@@ -160,7 +179,7 @@ def _cache(remove: bool) -> int:
 
 
 def _write_tables() -> None:
-    """What README and book show of the measurements together."""
+    """Update what the README and the book show of all measurements."""
     from cutetut.measure import tables
 
     print(f"wrote {', '.join(tables.write()) or 'nothing: all is up to date'}")
@@ -175,7 +194,7 @@ def _bench_emulator() -> None:
 
 
 def command() -> None:
-    """What the shell calls."""
+    """The entry point of the command `cutetut`."""
     status = main()
     gc.freeze()  # the process ends: looking for garbage among all modules once more would take it half a second
     sys.exit(status)

@@ -1,7 +1,7 @@
 """What this machine has, what will run where, and what to do about each problem.
 
 `gather` looks at the machine, every check is a function from those facts to what it found, and `main` prints.
-Nothing here imports torch or CuTe DSL at the top, so the doctor also comes when they are missing or broken.
+Nothing here imports torch or CuTe DSL at the top, so that the doctor works where they are missing or broken.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from cutetut import backend, hardware
@@ -28,32 +28,37 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 @dataclass(frozen=True)
 class Facts:
-    """What the checks look at; the defaults describe a healthy machine without a GPU."""
+    """What the checks look at.
 
-    python: tuple[int, int, int] = (3, 11, 9)
-    system: str = "Linux"
-    architecture: str = "x86_64"
-    distribution: str = "Linux"
-    processor: str = "processor"
-    cores: int = 2
-    memory_gb: float | None = 16.0
-    disk_gb: float = 50.0
-    project: str | None = "."
-    project_writable: bool = True
-    temporary_writable: bool = True
-    machine: backend.Machine = backend.Machine(torch="2.13.0", dsl=backend.DSL_VERSION)
-    torch_error: str = ""
-    dsl_error: str = ""
-    driver: str | None = None
-    request: str = ""
-    packages: dict[str, str | None] = field(default_factory=lambda: dict.fromkeys(JUPYTER, "1"))
-    browser: str | None = "chromium"
-    disassembler: str | None = "nvdisasm"
+    memory_gb: what is available, None if that cannot be read. project: the checkout, None outside of one. torch_error,
+    dsl_error: why the package cannot be imported, empty if it can. driver: the GPU's, None without one. request:
+    CUTETUT_BACKEND. packages: version by name, None for a missing one. browser, disassembler: their paths, if any.
+    """
+
+    python: tuple[int, int, int]
+    system: str
+    architecture: str
+    distribution: str
+    processor: str
+    cores: int
+    memory_gb: float | None
+    disk_gb: float
+    project: str | None
+    project_writable: bool
+    temporary_writable: bool
+    machine: backend.Machine
+    torch_error: str
+    dsl_error: str
+    driver: str | None
+    request: str
+    packages: dict[str, str | None]
+    browser: str | None
+    disassembler: str | None
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to know: what, what to do about it, and whether the curriculum cannot run until it is done."""
+    """A problem or a note: what it is, what to do, and whether the curriculum cannot run until that is done."""
 
     what: str
     remedy: str
@@ -264,7 +269,7 @@ def check_disk(facts: Facts) -> Finding | None:
 
 
 def check_memory(facts: Facts) -> Finding | None:
-    """torch and the compiler fit."""
+    """Enough memory for torch and the compiler."""
     if facts.memory_gb is None or facts.memory_gb >= MEMORY_COMFORTABLE:
         return None
     return Finding(

@@ -8,8 +8,8 @@
     python -m cutetut emulate --report found.json script.py              write all that is found as data, too
 
 The script sees a CUDA device: `.cuda()`, `device="cuda"`, torch.cuda's streams and events, and the CUDA
-driver's own functions.  Its kernels run in the emulator.  Everything else is as `python script.py args` or
-`python -m package.module args` does it, but for the kernel caches of other packages: see CACHES.
+driver's own functions.  Its kernels run in the emulator.  Everything else is as with `python script.py args` or
+`python -m package.module args`, except for the kernel caches of other packages: see CACHES.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def run(
     What the script raises is printed to stderr, an emulator error last and with the script's own frames only.
     settings are further variables for the emulator, such as CUTETUT_SCHEDULE. report is a file for what the emulator
     finds, as JSON (emulator/findings.py); it is written however the script ends.
-    The process is as before afterwards: sys.argv, sys.path, __main__, environment, folder, torch and CuTe DSL.
+    Afterwards the process is as it was: sys.argv, sys.path, __main__, environment, folder, torch and CuTe DSL.
     """
     if not module and not os.path.isfile(script):
         print(

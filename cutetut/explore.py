@@ -1,7 +1,7 @@
 """A kernel under many schedules: a mistake that waits for an unlucky order shows under some of them only.
 
 The emulator draws from a seed when asynchronous operations complete (CUTETUT_ASYNC) and who runs next
-(CUTETUT_SCHEDULE), so a failure that was found once can be had again.
+(CUTETUT_SCHEDULE), so a failure that was found once can be reproduced.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Failure:
         what = f"{type(self.error).__name__}: {self.error}" if self.error is not None else "the result is wrong"
         return (
             f"{what}\nrun {self.tried} of those that were tried; "
-            f"to have it again: CUTETUT_ASYNC={self.moments} CUTETUT_SCHEDULE={self.schedule}"
+            f"to reproduce it: CUTETUT_ASYNC={self.moments} CUTETUT_SCHEDULE={self.schedule}"
         )
 
 

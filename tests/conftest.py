@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # With several processes the tests of a file run in one of them, because they share kernels that take long to compile;
 # those of OF_THE_BOOK share the built book, and those of SPREAD run a notebook each.
 OF_THE_BOOK = "test_pages.py", "test_pages_in_a_browser.py", "test_first_page.py", "test_reading.py"
-SPREAD = "test_notebooks.py"
+SPREAD = "test_committed.py"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,13 @@ from cutetut.doctor import Facts
 
 ROOT = Path(__file__).resolve().parent.parent
 HOPPER = backend.Machine("NVIDIA H200", (9, 0), "2.11.0+cu130", True, backend.DSL_VERSION)
-NO_GPU = Facts().machine
+NO_GPU = backend.Machine(torch="2.13.0", dsl=backend.DSL_VERSION)
+HEALTHY = Facts(
+    python=(3, 11, 9), system="Linux", architecture="x86_64", distribution="Debian", processor="a processor", cores=2,
+    memory_gb=16.0, disk_gb=50.0, project="/home/reader/cutetut", project_writable=True, temporary_writable=True,
+    machine=NO_GPU, torch_error="", dsl_error="", driver=None, request="", packages=dict.fromkeys(doctor.JUPYTER, "1"),
+    browser="/usr/bin/chromium", disassembler="/usr/bin/nvdisasm",
+)  # fmt: skip
 
 
 def cutetut(*args, env=None, cwd=ROOT):
@@ -43,11 +50,11 @@ sys.meta_path.insert(0, Block())
 
 
 def test_a_healthy_machine_has_nothing_to_do():
-    assert doctor.findings(Facts()) == []
-    assert doctor.findings(Facts(machine=HOPPER, driver="580.1")) == []
-    assert doctor.where(Facts()) == "emulator"
-    assert doctor.where(Facts(machine=HOPPER)) == "gpu"
-    assert "The curriculum can run here" in doctor.report(Facts())
+    assert doctor.findings(HEALTHY) == []
+    assert doctor.findings(replace(HEALTHY, machine=HOPPER, driver="580.1")) == []
+    assert doctor.where(HEALTHY) == "emulator"
+    assert doctor.where(replace(HEALTHY, machine=HOPPER)) == "gpu"
+    assert "The curriculum can run here" in doctor.report(HEALTHY)
 
 
 MISSING_TORCH = dataclasses.replace(NO_GPU, torch=None)
@@ -86,7 +93,7 @@ BROKEN: list[tuple[dict[str, Any], bool, str, str]] = [
 
 @pytest.mark.parametrize(("change", "fatal", "what", "remedy"), BROKEN)
 def test_each_problem_is_named_with_its_remedy(change, fatal, what, remedy):
-    facts = Facts(**change)
+    facts = replace(HEALTHY, **change)
     matching = [finding for finding in doctor.findings(facts) if what in finding.what]
     assert len(matching) == 1, doctor.findings(facts)
     assert remedy in matching[0].remedy
@@ -97,12 +104,13 @@ def test_each_problem_is_named_with_its_remedy(change, fatal, what, remedy):
 
 
 def test_every_check_has_a_machine_on_which_it_speaks():
-    spoken = {check.__name__ for check in doctor.CHECKS for change, *_ in BROKEN if check(Facts(**change))}
+    spoken = {check.__name__ for check in doctor.CHECKS for change, *_ in BROKEN if check(replace(HEALTHY, **change))}
     assert spoken == {check.__name__ for check in doctor.CHECKS}
 
 
 def test_problems_come_before_notes():
-    order = [finding.fatal for finding in doctor.findings(Facts(memory_gb=1.0, disassembler=None, browser=None))]
+    broken = replace(HEALTHY, memory_gb=1.0, disassembler=None, browser=None)
+    order = [finding.fatal for finding in doctor.findings(broken)]
     assert order == [True, False, False]
 
 
@@ -186,6 +194,25 @@ def test_run_returns_one_if_a_notebook_failed(monkeypatch):
     assert main(["run"]) == 1
     monkeypatch.setattr(execute, "run", lambda names, jobs: 0)
     assert main(["run"]) == 0
+
+
+def test_record_takes_the_number_of_notebooks_at_a_time(monkeypatch, capsys):
+    from cutetut.course import execute
+
+    asked = []
+
+    def record(names, jobs):
+        asked.append((names, jobs))
+        return 0
+
+    monkeypatch.setattr(execute, "record", record)
+    assert main(["record"]) == main(["record", "--jobs", "3", "04_a"]) == 0
+    assert asked == [([], None), (["04_a"], 3)]
+    with pytest.raises(SystemExit):
+        main(["record", "--jobs", "0"])
+    with pytest.raises(SystemExit):
+        main(["record", "--help"])
+    assert "recorded alone" in " ".join(capsys.readouterr().out.split())
 
 
 def test_an_interruption_is_no_traceback(monkeypatch, capsys):

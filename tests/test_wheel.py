@@ -75,7 +75,7 @@ def test_the_command_helps_and_looks_at_the_machine(site: Path) -> None:
 
 def test_a_downloaded_notebook_finds_tables_and_other_chapters(site: Path) -> None:
     code = (
-        "from cutetut import bench, notebooks\n"
+        "from cutetut.course import notebooks\nfrom cutetut.measure import bench\n"
         "assert notebooks.project_root() == notebooks.INSTALLED\n"
         "for path in notebooks.toc():\n"
         "    print(path.stem, bench.data_file(path.stem).is_file())\n"

@@ -1,4 +1,4 @@
-"""The hash of a chapter's code, by which a recorded output or measurement is known to be of this code.
+"""The hash of a chapter's code, which tells whether an output or a measurement was recorded with this code.
 
 Import statements are left out: they say where a helper is, not what it does, so moving a helper to another module
 makes nothing stale. Everything else counts as it is written, because reports name lines.
@@ -17,7 +17,7 @@ def of_cells(sources: Iterable[str]) -> str:
 
 
 def without_imports(source: str) -> str:
-    """The text without its import statements; a line that then holds nothing else is gone, too.
+    """The text without its import statements; lines that are empty without them are left out, too.
 
     Text that is not valid Python, such as a cell with a shell command, is returned as it is.
     """

@@ -1,4 +1,8 @@
-"""Execute notebooks in fresh kernels: `run` them all, or `record` their outputs on a Hopper GPU."""
+"""Execute notebooks in fresh kernels: `run` leaves the files alone, `record` keeps the outputs of a Hopper GPU.
+
+With its outputs `record` writes where they come from into a notebook's metadata, and a hash of the code that printed
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +26,7 @@ from cutetut.course import notebooks, provenance
 from cutetut.course.notebooks import NotebookError, code_cells, code_hash, find, read, write
 
 MOST_JOBS = 4  # notebooks at a time, of a gigabyte each
+TIMED = "timed"  # tag of a cell that prints how long something takes while it runs
 CELL_TIMEOUT = 1200  # seconds; the emulator stops a kernel that loops forever long before
 
 PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])  # what holds cutetut
@@ -65,25 +70,18 @@ def run(names: Sequence[str | Path] = (), jobs: int | None = None) -> int:
     ends, and the failures at the end. Returns how many failed. Raises ValueError for fewer jobs than one.
     """
     paths = [find(name) for name in names] or notebooks.toc()
-    if jobs is None:
-        jobs = min(len(os.sched_getaffinity(0)), MOST_JOBS)
-    if jobs < 1:
-        raise ValueError(f"{jobs} notebooks at a time: it must be 1 or more")
+    jobs = _jobs(jobs)
     # with a notebook on each core, threads of one would only take time from the others
-    threads = {"OMP_NUM_THREADS": "1"} if jobs > 1 else {}
+    environment = {"OMP_NUM_THREADS": "1"} if jobs > 1 else {}
     failures: dict[Path, Failure] = {}
-    with ThreadPoolExecutor(jobs) as pool:
-        started = {pool.submit(_attempt, path, threads): path for path in paths}
-        try:
-            for done in as_completed(started):
-                path, (seconds, failure) = started[done], done.result()
-                print(f"{path.stem:<24} {'FAILED' if failure else 'ok':<6} {seconds:7.1f} s", flush=True)
-                if failure is not None:
-                    failures[path] = failure
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
-            _kill_kernels()
-            raise
+
+    def say(path: Path, seconds: float, done: Any) -> None:
+        failed = isinstance(done, Failure)
+        print(f"{path.stem:<24} {'FAILED' if failed else 'ok':<6} {seconds:7.1f} s", flush=True)
+        if failed:
+            failures[path] = done
+
+    _execute_all(paths, jobs, say, environment=environment)
     if failures:
         print(f"\n{len(failures)} of {len(paths)} notebooks failed:")
         for path in filter(failures.__contains__, paths):
@@ -91,47 +89,77 @@ def run(names: Sequence[str | Path] = (), jobs: int | None = None) -> int:
     return len(failures)
 
 
-def _attempt(path: Path, environment: dict[str, str]) -> tuple[float, Failure | None]:
-    """The seconds that a notebook takes, and why it failed."""
+def _jobs(asked: int | None) -> int:
+    """How many notebooks are executed at a time; raises ValueError for fewer than one."""
+    if asked is None:
+        return min(len(os.sched_getaffinity(0)), MOST_JOBS)
+    if asked < 1:
+        raise ValueError(f"{asked} notebooks at a time: it must be 1 or more")
+    return asked
+
+
+def _execute_all(
+    paths: Sequence[Path], jobs: int, finished: Callable[[Path, float, Any], None], **options: Any
+) -> None:
+    """Call finished(path, seconds, executed notebook or Failure) as each is done; options are those of `executed`.
+
+    An interruption ends all kernels.
+    """
+    with ThreadPoolExecutor(jobs) as pool:
+        started = {pool.submit(_attempt, path, options): path for path in paths}
+        try:
+            for done in as_completed(started):
+                finished(started[done], *done.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            _kill_kernels()
+            raise
+
+
+def _attempt(path: Path, options: dict[str, Any]) -> tuple[float, Any]:
+    """The seconds that a notebook takes; what it is afterwards, or why it failed."""
     start = time.perf_counter()
     try:
-        executed(path, environment=environment)
+        done: Any = executed(path, **options)
     except ExecutionFailed as problem:
-        return time.perf_counter() - start, problem.failure
-    return time.perf_counter() - start, None
+        done = problem.failure
+    return time.perf_counter() - start, done
 
 
 def _kill_kernels() -> None:
-    """End the kernels of notebooks that are running: whoever waits for one finds it dead."""
+    """End the kernels of all notebooks that are running; whoever waits for one is told that it died."""
     for client in list(_running):
         with contextlib.suppress(AttributeError, TypeError, OSError):  # one that has not started, or has ended
             os.kill(client.km.provisioner.pid, signal.SIGKILL)
 
 
-def record(names: Sequence[str | Path] = ()) -> int:
+def record(names: Sequence[str | Path] = (), jobs: int | None = None) -> int:
     """Execute notebooks on this Hopper GPU and write their outputs, widgets and provenance into them.
 
-    All of `_toc.yml` if none are named. A notebook with a failing cell is left as it was. Returns how many
+    All of `_toc.yml` if none are named; jobs at a time, as in `run`. Those with a cell tagged `timed` come last, one at
+    a time: others would slow down what they time. A notebook with a failing cell is left as it was. Returns how many
     failed. Raises provenance.NotRecordable without a Hopper GPU and NotebookError for a file that cannot be
-    written, both before anything is executed.
+    written, both before anything is executed; ValueError for fewer jobs than one.
     """
-    facts = provenance.collect()
+    facts, jobs = provenance.collect(), _jobs(jobs)
     paths = [find(name) for name in names] or notebooks.toc()
     for path in paths:
         if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
             raise NotebookError(f"no permission to write {path}: nothing was executed")
-    failures = []
-    for path in paths:
-        print(f"{path.stem:<24} ", end="", flush=True)
-        start = time.perf_counter()
-        try:
-            notebook = executed(path, backend="gpu")
-        except ExecutionFailed as problem:
-            failures.append(problem.failure)
-            print(f"FAILED, left as it was\n\n  {problem.failure}\n", flush=True)
-            continue
-        write(_stamped(notebook, facts, path.stem), path)
-        print(f"recorded {time.perf_counter() - start:7.1f} s", flush=True)
+    alone = [path for path in paths if any(TIMED in cell.tags for cell in notebooks.notebook(path).cells)]
+    together = [path for path in paths if path not in alone]
+    failures: list[Failure] = []
+
+    def keep(path: Path, seconds: float, done: Any) -> None:
+        if isinstance(done, Failure):
+            failures.append(done)
+            print(f"{path.stem:<24} FAILED, left as it was\n\n  {done}\n", flush=True)
+        else:
+            write(_stamped(done, facts, path.stem), path)
+            print(f"{path.stem:<24} recorded {seconds:7.1f} s", flush=True)
+
+    _execute_all(together, jobs, keep, backend="gpu")
+    _execute_all(alone, 1, keep, backend="gpu")
     return len(failures)
 
 
@@ -211,7 +239,7 @@ def _diagnose(name: str, notebook: Any, error: Exception, running: list[int]) ->
 
 
 def _stamped(notebook: Any, facts: dict[str, str], name: str) -> Any:
-    """The executed notebook without what only says where and when it ran, and with its provenance."""
+    """The executed notebook with its provenance, and without what depends only on where and when it ran."""
     for cell in code_cells(notebook):
         cell.metadata.pop("execution", None)
         cell.outputs = _without_paths(cell.outputs)

@@ -95,9 +95,9 @@ def _draw_owners(axes: Axes, owner: npt.NDArray[Any], thread: int | None, grid: 
     rows, cols = owner.shape
     image = thread_colors(*grid)[owner].astype(np.float64) / 255
     if thread is not None:
-        mine = owner == thread
-        image = np.where(mine[..., None], mpl.colors.to_rgb(ACCENT), 0.35 * image + 0.65)
-        axes.add_collection(mpl.collections.LineCollection(_outline(mine), colors=INK, linewidths=1.2))
+        owned = owner == thread
+        image = np.where(owned[..., None], mpl.colors.to_rgb(ACCENT), 0.35 * image + 0.65)
+        axes.add_collection(mpl.collections.LineCollection(_outline(owned), colors=INK, linewidths=1.2))
     axes.imshow(image, interpolation="nearest", extent=(0, cols, rows, 0), aspect="equal")
     axes.set(title=title, xlabel="column", ylabel="row")
     axes.set_xticks(_ticks(cols))

@@ -15,6 +15,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from cutetut.columns import aligned
 from cutetut.emulator.measure.counters import Counting, Line
 from cutetut.emulator.measure.observe import observing
 from cutetut.emulator.measure.tally import GLOBAL, SHARED, Tally, Traffic
@@ -41,7 +42,7 @@ class LineTable(dict[Line, Tally]):
             accesses = [_summary(key, traffic) for key, traffic in _ordered(tally)] or [""]
             rows.append((where, f"{tally.warp_instructions:,}", accesses[0], text))
             rows += [("", "", more, "") for more in accesses[1:]]
-        return _aligned(rows, right=(1,))
+        return aligned(rows, right=(1,))
 
     __repr__ = __str__
 
@@ -83,7 +84,7 @@ class Counts(Tally):
         for (space, operation), traffic in _ordered(self):
             numbers = (f"{n:,}" for n in (traffic.requests, traffic.asked, traffic.moved))
             rows.append((f"{space} {operation}", *numbers, _per_request(traffic)))
-        return "\n".join([f"{head}, {work}" if work else head, _aligned(rows, right=(1, 2, 3))])
+        return "\n".join([f"{head}, {work}" if work else head, aligned(rows, right=(1, 2, 3))])
 
     __repr__ = __str__
 
@@ -143,12 +144,3 @@ def _per_request(traffic: Traffic) -> str:
         conflicts = f", {traffic.conflicts:,} bank conflicts" if traffic.conflicts else ""
         return f"{traffic.wavefronts / traffic.requests:.2f} wavefronts{conflicts}"
     return ""
-
-
-def _aligned(rows: list[tuple[str, ...]], right: tuple[int, ...]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = [
-        [cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
-        for row in rows
-    ]
-    return "\n".join("  ".join(cells).rstrip() for cells in padded)

@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cutetut import hardware
+from cutetut.columns import aligned
 from cutetut.course import notebooks, provenance
+from cutetut.measure import rungs
 
 WARM_UP = 10  # launches of each before anything is timed
 BURST = 40  # launches back to back, after a rest: what a GPU does while it is cool
@@ -35,7 +37,7 @@ BURST_LIMIT = 1.0  # seconds that a burst may take, so that a slow kernel does n
 
 BENCH_TAGS = ("imports", "kernel", "bench")
 REQUIRED = ("kernel", "vendor", "method", "inputs", "ours_tflops", "vendor_tflops", "ratio")
-NOT_SHOWN = ("ours_us", "vendor_us", "launches", "sm_mhz")  # in a row for whoever looks closer
+NOT_SHOWN = ("ours_us", "vendor_us", "launches", "sm_mhz", rungs.MARK)  # in a row for whoever looks closer
 
 Row = dict[str, Any]
 
@@ -105,18 +107,22 @@ def compare(
     kernel: str = "ours",
     inputs: str = "random normal",
     seconds: float = 0.2,
+    rung: bool = False,
 ) -> list[Row]:
     """Time two kernels that compute the same thing, taking turns in this process; return two rows.
 
     ours, vendor: callables without arguments that launch on torch's current stream. flops: floating-point
     operations of one launch. size: what to call this measurement, such as {"M": 4096, ...}; it opens each
-    row. seconds: length of a sustained window. Each side is warmed up with 10 launches, then five
-    bursts each (40 launches after 0.1 s of rest, fewer if they would take over a second) and three sustained windows
-    each take turns; a row holds the median of a method: `ours_tflops`, `vendor_tflops`, `ratio`, `ours_us`, `vendor_us`
-    (microseconds per launch, its overhead included), `launches` and `sm_mhz`. Raises NeedsGPU on the emulator.
+    row. seconds: length of a sustained window. rung: whether these rows stand for the chapter beside the others'. Each
+    side is warmed up with 10 launches, then five bursts each (40 launches after 0.1 s of rest, fewer if they would take
+    over a second) and three sustained windows each take turns; a row holds the median of a method: `ours_tflops`,
+    `vendor_tflops`, `ratio`, `ours_us`, `vendor_us` (microseconds per launch, its overhead included), `launches` and
+    `sm_mhz`. Raises NeedsGPU on the emulator.
     """
     _require_gpu("bench.compare")
-    labels = {"kernel": kernel, "vendor": vendor_name, "inputs": inputs}
+    labels: dict[str, Any] = {"kernel": kernel, "vendor": vendor_name, "inputs": inputs}
+    if rung:
+        labels[rungs.MARK] = True
     return measure(ours, vendor, flops=flops, labels={**size, **labels}, seconds=seconds, timer=CudaTimer())
 
 
@@ -191,7 +197,7 @@ def run(name: str) -> Path:
     module = chapter.load(BENCH_TAGS)
     if not callable(getattr(module, "benchmark", None)):
         raise BenchError(f"{chapter.name}: the cell tagged `bench` must define `def benchmark()`, which returns rows")
-    rows = validated(module.benchmark(), chapter.name)
+    rows = rungs.marked(chapter.name, validated(module.benchmark(), chapter.name))
     head = {"notebook": chapter.name, "provenance": facts, "code_hash": chapter.code_hash(BENCH_TAGS)}
     return _write(head, rows, rows)
 
@@ -217,7 +223,7 @@ def add(name: str, expression: str) -> Path:
         code = compile(expression, "<rows to add>", "eval")
     except SyntaxError as error:
         raise BenchError(f"{expression!r} is no Python expression: {error.msg}") from error
-    rows = validated(eval(code, dict(vars(chapter.load(BENCH_TAGS)))), stem)
+    rows = rungs.marked(stem, validated(eval(code, dict(vars(chapter.load(BENCH_TAGS)))), stem))
     before = content.pop("rows")
     return _write({**content, "added": [*content.get("added", []), expression]}, [*before, *rows], rows)
 
@@ -263,7 +269,7 @@ def validated(rows: Any, name: str) -> list[Row]:
 
 
 def _unmeasured(value: Any) -> bool:
-    """None and NaN in a row's further columns mean that this row has no such measurement."""
+    """None and NaN in a row's other columns mean that this was not measured for the row."""
     return value is None or (isinstance(value, float) and not math.isfinite(value))
 
 
@@ -306,7 +312,7 @@ def data_file(name: str) -> Path:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as aligned text: sizes, then speeds and their ratio; what is the same in all rows is said above."""
+    """The rows as aligned text: sizes, then speeds and their ratio; what all rows share stands in a line above."""
     keys = dict.fromkeys(key for row in rows for key in row)
     named = [key for key in keys if key not in NOT_SHOWN]
     measured = {key for row in rows for key, value in row.items() if isinstance(value, float)}
@@ -314,10 +320,8 @@ def table(rows: Sequence[Row]) -> str:
     constant = [f"{key}: {rows[0][key]}" for key in named if key not in columns]
     titles = [{"ours_tflops": "ours TFLOP/s", "vendor_tflops": "vendor TFLOP/s"}.get(c, c) for c in columns]
     cells = [[shown(row.get(column)) for column in columns] for row in rows]
-    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-    padded = [[text.rjust(width) for text, width in zip(line, widths, strict=True)] for line in [titles, *cells]]
-    lines = ["  ".join(line) for line in padded]
-    return "\n".join([*([", ".join(constant)] if constant else []), *lines])
+    lines = aligned([titles, *cells], right=range(len(titles)))
+    return "\n".join(filter(None, [", ".join(constant), lines]))
 
 
 def shown(value: Any) -> str:
@@ -334,7 +338,7 @@ def _require_gpu(what: str) -> None:
 
     if not backend.activate(announce=False).on_gpu:
         raise NeedsGPU(
-            f"{what} times a GPU, and kernels run in the emulator here, whose time says nothing about one. "
+            f"{what} measures a GPU, but here kernels run in the emulator, whose speed says nothing about a GPU's. "
             "Show the measured table with bench.recorded(name), or run `python -m cutetut bench` on a Hopper GPU host"
         )
 

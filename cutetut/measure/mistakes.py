@@ -30,6 +30,7 @@ from cutetut.inspect.diagnose import NO_FAULT, diagnose
 from cutetut.measure import bench
 
 LAUNCHES = 10  # of each mistake: a race may be lost now and then
+POLL = 0.001  # seconds between looks at a launch
 PATIENCE = 3.0  # seconds until a launch counts as one that hangs
 START_LIMIT = 90.0  # seconds for a process, most of which are imports and the compiler
 AT_ONCE = 4  # processes: most of their time they compile
@@ -91,24 +92,33 @@ def _signal(number: int) -> str:
 def trial(
     launch: Callable[[], None], right: Callable[[], bool], launches: int = LAUNCHES, patience: float = PATIENCE
 ) -> Outcome:
-    """Launch so many times; how many results were right and wrong, and how it ended."""
-    import torch
-
+    """Launch so many times, waiting `patience` seconds each time; count right and wrong results, say how it ended."""
     results: list[bool] = []
     ended = "ends"
     try:
-        while len(results) < launches and ended == "ends":
+        for _ in range(launches):
             launch()
-            launched = torch.cuda.Event()
-            launched.record()
-            deadline = time.monotonic() + patience
-            while not launched.query() and ended == "ends":
-                ended = "ends" if time.monotonic() < deadline else "hangs"
-            if ended == "ends":
-                results.append(right())
+            if not _finished_within(patience):
+                ended = "hangs"
+                break
+            results.append(right())
     except RuntimeError as error:  # what CUDA reports of the kernel
         ended = str(error).splitlines()[0]
     return {"right": sum(results), "wrong": len(results) - sum(results), "ended": ended}
+
+
+def _finished_within(seconds: float) -> bool:
+    """Wait until the GPU has done all that was launched, at most so long; whether it has."""
+    import torch
+
+    launched = torch.cuda.Event()
+    launched.record()
+    deadline = time.monotonic() + seconds
+    while not launched.query():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL)
+    return True
 
 
 def main(notebook: str, name: str) -> None:

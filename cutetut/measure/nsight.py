@@ -1,4 +1,4 @@
-"""What Nsight Compute counts of kernels: `ncu` around a program of one's own, and its table read."""
+"""Nsight Compute's counts of kernels: run a program under `ncu` and read the table that it prints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROGRAM_LIMIT = 600  # seconds for a program under ncu, which runs each kernel s
 
 
 class NothingCounted(RuntimeError):
-    """Nsight Compute is missing, may not count, or counted nothing; the message has its words."""
+    """Nsight Compute is missing, may not count, or counted nothing; the message quotes it."""
 
 
 def count(program: Sequence[str], kernels: str, metrics: Sequence[str]) -> list[dict[str, float]]:

@@ -1,25 +1,25 @@
-"""Measured rows made shorter to read: one line for all that was measured of one thing."""
+"""Measured rows in a shorter form: one line for what several methods measured of one thing."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cutetut.measure import bench
 from cutetut.measure.bench import Row
+from cutetut.measure.rungs import MARK
 
 MEASURED = ("method", "ours_tflops", "vendor_tflops", "ratio", *bench.NOT_SHOWN)  # what is no label of a row
 
 
 @dataclass(frozen=True)
 class Line:
-    """Rows that differ in nothing but the method: what was measured, the row of each method, and further numbers."""
+    """Rows that differ in nothing but the method: what was measured, the row of each method, and other numbers."""
 
     labels: dict[str, str]
     rows: dict[str, Row]
-    further: dict[str, str]
+    extra: dict[str, str]
 
     def cell(self, method: str) -> str:
         """The ratio, and the speeds that it comes from."""
@@ -36,8 +36,8 @@ def speeds(row: Row) -> str:
 def lines(rows: Iterable[Row]) -> list[Line]:
     """One line for the rows of one thing measured by several methods.
 
-    Labels are what is no number measured, M, N and K as one; a further number has a value per method where
-    they differ.
+    Labels are the fields that hold no measured number, with M, N and K as one. Of other numbers an extra field has the
+    value, or a value per method where they differ.
     """
     found: list[Line] = []
     latest: dict[tuple[tuple[str, str], ...], Line] = {}
@@ -49,10 +49,10 @@ def lines(rows: Iterable[Row]) -> list[Line]:
             found.append(line)
         line.rows[row["method"]] = row
     for line in found:
-        further = [(key, value) for row in line.rows.values() for key, value in row.items() if _is_further(key, value)]
-        for key in dict.fromkeys(key for key, _ in further):
-            values = dict.fromkeys(bench.shown(value) for other, value in further if other == key)
-            line.further[key] = ", ".join(values)
+        extra = [(key, value) for row in line.rows.values() for key, value in row.items() if _is_extra(key, value)]
+        for key in dict.fromkeys(key for key, _ in extra):
+            values = dict.fromkeys(bench.shown(value) for other, value in extra if other == key)
+            line.extra[key] = ", ".join(values)
     return found
 
 
@@ -60,7 +60,7 @@ def _is_label(key: str, value: Any) -> bool:
     return key not in MEASURED and not isinstance(value, float)
 
 
-def _is_further(key: str, value: Any) -> bool:
+def _is_extra(key: str, value: Any) -> bool:
     return key not in MEASURED and isinstance(value, float)
 
 
@@ -73,12 +73,11 @@ def _sized(labels: dict[str, str]) -> dict[str, str]:
     return {"size": size, **{key: value for key, value in labels.items() if key not in "MNK"}}
 
 
-def best(listed: Sequence[Line], kernel: str = ".*") -> list[Line]:
-    """The fastest line for each size (of attention: D, S, causal), vendor and type, of those whose kernel matches."""
+def best(listed: Sequence[Line]) -> list[Line]:
+    """The fastest line for each size (of attention: D, S, causal), vendor and type; of a rung, of its own kernel."""
+    own = [line for line in listed if any(row.get(MARK) for row in line.rows.values())]
     found: dict[tuple[str, ...], Line] = {}
-    for line in listed:
-        if not re.fullmatch(kernel, line.labels["kernel"]):
-            continue
+    for line in own or listed:
         key = tuple(line.labels.get(name, "") for name in ("size", "D", "S", "causal", "vendor", "dtype"))
         if key not in found or _speed(line) > _speed(found[key]):
             found[key] = line
@@ -86,5 +85,5 @@ def best(listed: Sequence[Line], kernel: str = ".*") -> list[Line]:
 
 
 def _speed(line: Line) -> float:
-    """By the last method, which is the sustained one where there are both."""
+    """The speed by the last method, which is the sustained one where both were used."""
     return float(list(line.rows.values())[-1]["ours_tflops"])

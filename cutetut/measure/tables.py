@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cutetut import figures
 from cutetut.course import notebooks
-from cutetut.measure import bench
+from cutetut.measure import bench, rungs
 from cutetut.measure.bench import BenchError, Row
 from cutetut.measure.results import speeds
+from cutetut.measure.rungs import Rung
 
 METHODS = ("burst", "sustained")
 SIZES = (4096, 8192)
@@ -25,33 +25,14 @@ VENDOR = "cuBLAS bfloat16"
 MARKS = ("<!-- measured: python -m cutetut bench --tables -->", "<!-- /measured -->")
 
 
-@dataclass(frozen=True)
-class Rung:
-    """One step of the ladder: its chapter, its idea, and which of the chapter's rows are its own kernel's."""
-
-    notebook: str
-    idea: str
-    kernel: str  # a regular expression for the whole of a row's `kernel`
-
-
-RUNGS = (
-    Rung("04_scalar_fma_gemm", "scalar FMA, float32", r"04 scalar FMA"),
-    Rung("07_mma_sync", "mma.sync", r"07 \d+x\d+x\d+, \d+ warps"),
-    Rung("08_wgmma_ss", "WGMMA", r"08 WGMMA .*"),
-    Rung("12_tma_pipeline", "TMA pipeline", r"12 TMA pipeline.*"),
-    Rung("13_warp_specialized", "warp specialized", r"13 tuned"),
-)
-ATTENTION = Rung("19_fa_pingpong", "FlashAttention-3", r"19 all of it")
-
-
 def rung_row(rung: Rung, size: int, method: str) -> Row | None:
     """The fastest of a rung's rows at M = N = K = size, beside cuBLAS in bfloat16; None if there is none.
 
-    Raises BenchError when the chapter's file holds no row of the rung's kernel at all.
+    Raises BenchError when the chapter's file holds no row of the rung's own kernel at all.
     """
-    rows = [row for row in bench.read(rung.notebook)["rows"] if re.fullmatch(rung.kernel, row["kernel"])]
+    rows = rungs.own(bench.read(rung.notebook)["rows"])
     if not rows:
-        raise BenchError(f"{rung.notebook} has no row whose kernel matches {rung.kernel!r}: see RUNGS in tables.py")
+        raise BenchError(f"{rung.notebook} has no row of its rung, one that is marked `{rungs.MARK}`: see rungs.py")
     fitting = [
         row
         for row in rows
@@ -63,10 +44,11 @@ def rung_row(rung: Rung, size: int, method: str) -> Row | None:
     return max(fitting, key=lambda row: row["ours_tflops"], default=None)
 
 
-def measured(rungs: Iterable[Rung] = RUNGS) -> list[Rung]:
-    """The rungs that the book has and that were measured."""
+def measured(asked: Iterable[Rung] | None = None) -> list[Rung]:
+    """The rungs, of those asked for or of all GEMMs', whose chapter is in the book and was measured."""
     chapters = {path.stem for path in notebooks.toc()}
-    return [rung for rung in rungs if rung.notebook in chapters and bench.data_file(rung.notebook).is_file()]
+    every = rungs.RUNGS if asked is None else asked
+    return [rung for rung in every if rung.notebook in chapters and bench.data_file(rung.notebook).is_file()]
 
 
 def headline() -> tuple[list[str], list[list[str]]]:
@@ -82,27 +64,26 @@ def headline() -> tuple[list[str], list[list[str]]]:
 def attention() -> tuple[list[str], list[list[str]]]:
     """Header and cells of the attention table: a line per head dimension and mask; no lines if none were measured.
 
-    Each is the row against the library that was faster there.
+    A cell has the row beside the library that was faster there.
     """
     rows: list[Row] = []
-    for rung in measured([ATTENTION]):
-        every = bench.read(rung.notebook)["rows"]
-        rows = [row for row in every if re.fullmatch(rung.kernel, row["kernel"]) and row["S"] == SEQUENCE]
+    for rung in measured([rungs.ATTENTION]):
+        rows = [row for row in rungs.own(bench.read(rung.notebook)["rows"]) if row["S"] == SEQUENCE]
     body = []
     for head_dim, causal in sorted({(row["D"], row["causal"]) for row in rows}):
-        mine = [row for row in rows if (row["D"], row["causal"]) == (head_dim, causal)]
+        same_shape = [row for row in rows if (row["D"], row["causal"]) == (head_dim, causal)]
         cells = []
         for method in METHODS:
-            by_method = [row for row in mine if row["method"].startswith(method)]
+            by_method = [row for row in same_shape if row["method"].startswith(method)]
             row = max(by_method, key=lambda row: row["vendor_tflops"], default=None)
             cells.append("" if row is None else f"{speeds(row)} {row['vendor']}")
         body.append([f"{head_dim}{', causal' if causal else ''}", *cells])
     return [f"head dimension, {SEQUENCE} tokens", *METHODS], body
 
 
-def source(rungs: Iterable[Rung] = (*RUNGS, ATTENTION)) -> str:
+def measured_on() -> str:
     """On what and when the headline's rows were measured, as a sentence."""
-    facts = [bench.read(rung.notebook)["provenance"] for rung in measured(rungs)]
+    facts = [bench.read(rung.notebook)["provenance"] for rung in measured((*rungs.RUNGS, rungs.ATTENTION))]
     machines = dict.fromkeys(
         f"{f['gpu']}, driver {f['driver']}, CUDA {f['cuda']}, torch {f['torch']}, CuTe DSL {f['cutlass_dsl']}"
         for f in facts
@@ -135,7 +116,7 @@ def files() -> dict[Path, str]:
         raise BenchError(f"README.md must hold {MARKS[0]!r} and {MARKS[1]!r} once each, around its table")
     before, rest = text.split(MARKS[0])
     tables = [markdown(*table) for table in (headline(), attention()) if table[1]]
-    region = "\n\n".join([MARKS[0], *tables, source(), MARKS[1]])
+    region = "\n\n".join([MARKS[0], *tables, measured_on(), MARKS[1]])
     return {
         readme: before + region + rest.split(MARKS[1])[1],
         readme.parent / "book" / "_static" / "ladder.svg": ladder().svg(),
@@ -143,12 +124,12 @@ def files() -> dict[Path, str]:
 
 
 def stale() -> list[str]:
-    """The files that do not show the measurements as they are; a figure counts by the numbers that it states."""
-    return [path.name for path, text in files().items() if _said(path) != _told(text)]
+    """The names of files that do not show the present measurements; of a figure its description is compared."""
+    return [path.name for path, text in files().items() if _on_disk(path) != _compared(text)]
 
 
 def write() -> list[str]:
-    """Write the files that are not as they should be, outlines included; returns their names."""
+    """Write the files that differ from what they should hold, in outlines too; returns their names."""
     written = []
     for path, text in files().items():
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
@@ -157,11 +138,12 @@ def write() -> list[str]:
     return written
 
 
-def _said(path: Path) -> str:
-    return _told(path.read_text(encoding="utf-8")) if path.is_file() else ""
+def _on_disk(path: Path) -> str:
+    """What is compared of a file; empty if it is missing."""
+    return _compared(path.read_text(encoding="utf-8")) if path.is_file() else ""
 
 
-def _told(text: str) -> str:
+def _compared(text: str) -> str:
     """An SVG's description, since its outlines differ by matplotlib's version; other text as it is."""
     described = re.search(r"<dc:description>(.*?)</dc:description>", text, re.DOTALL)
     return described[1] if described else text

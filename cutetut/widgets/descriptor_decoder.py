@@ -22,7 +22,7 @@ class DescriptorDecoder(Picker):
     It says which of the leading and stride byte offsets the hardware looks at, and along what they step.
 
     Args:
-        value: the 64 bits, as an integer such as `issue.a_bits` of `cutetut.descriptors.used`, or in hexadecimal.
+        value: the 64 bits, as an integer such as `a_bits` from `inspect.descriptors.used`, or in hexadecimal.
         major: "K" or "MN", the major of the operand, which stands in the instruction and not in the descriptor.
         title: a heading.
 

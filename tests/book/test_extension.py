@@ -22,7 +22,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import docutils_namespace
 
-from cutetut.measure import tables
+from cutetut.measure import rungs, tables
 from tests.emulator import ncu_compare
 from tests.facts import FACTS
 
@@ -209,15 +209,13 @@ def test_the_headline_is_that_of_the_readme(build: Build) -> None:
     lines = [line[1:-1].split("|") for line in region.splitlines() if line.startswith("|")]
     expected = [[cell.strip() for cell in line] for line in lines if "---" not in line[0]]
     assert expected and cells_of(html) == expected
-    assert tables.source() in unescape(html)
+    assert tables.measured_on() in unescape(html)
 
 
 def test_a_headline_that_cannot_be_made_is_an_error(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    unknown = tables.Rung("04_scalar_fma_gemm", "scalar", "no such kernel")
-    monkeypatch.setattr(tables, "RUNGS", (unknown,))
-    monkeypatch.setattr(tables.measured, "__defaults__", ((unknown,),))
+    monkeypatch.setattr(rungs, "RUNGS", (rungs.Rung("05_partition_c", "no rung's rows"),))
     said, _ = build({"index.md": "# Index\n\n```{headline}\n```\n"})
-    assert "ERROR: headline: 04_scalar_fma_gemm has no row whose kernel matches 'no such kernel'" in said
+    assert "ERROR: headline: 05_partition_c has no row of its rung" in said
 
 
 def test_empty_opcode_table_is_an_error(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

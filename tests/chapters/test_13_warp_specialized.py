@@ -15,7 +15,7 @@ import torch
 
 from cutetut.course import notebooks
 from cutetut.inspect import profile
-from cutetut.measure import tables
+from cutetut.measure import rungs
 from tests.chapters import exercises
 from tests.chapters.products import exact, wide
 
@@ -164,9 +164,9 @@ def test_every_rung_computes_the_same(experiments: ModuleType, device: str, monk
     monkeypatch.setattr(experiments.bench, "compare", compare)
     names = [row["kernel"] for row in experiments.rung_rows(256)]
     assert [name[:2] for name in names] == ["04", "07", "08", "12", "13"]
-    for rung, name in zip(tables.RUNGS[:-1], names, strict=False):
+    for rung, name in zip(rungs.RUNGS[:-1], names, strict=False):
         assert re.fullmatch(rung.kernel, name), name
-    assert not re.fullmatch(tables.RUNGS[-1].kernel, names[-1])  # the headline is the tuner's row, over 2 s
+    assert not re.fullmatch(rungs.RUNGS[-1].kernel, names[-1])  # the headline is the tuner's row, over 2 s
 
 
 def test_a_wrong_result_is_not_timed(experiments: ModuleType) -> None:

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+from cutetut.columns import aligned
 from cutetut.measure import nsight
 
 PARTS = CASES, CHAPTERS = "^(?!chapter)", "^chapter"
@@ -215,9 +216,7 @@ def compare(only: str, every_row: bool) -> int:
                 verdict = "" if emulated[what] == counted else "DIFFERENT"
                 rows.append((name, what, str(emulated[what]), str(counted), verdict))
     table = [("launch", "count", "emulator", "ncu", ""), *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print(aligned(table))
     print(f"{len(todo)} launches: {agreed} counts agree, {different} differ")
     return int(different > 0 or not todo)
 

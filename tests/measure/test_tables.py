@@ -11,7 +11,7 @@ import pytest
 from cutetut import figures
 from cutetut.cli import main
 from cutetut.course import notebooks
-from cutetut.measure import bench, results, tables
+from cutetut.measure import bench, results, rungs, tables
 from cutetut.measure.bench import BenchError
 from tests.facts import FACTS
 
@@ -33,8 +33,8 @@ def book(project, monkeypatch):
 
     def write(name, rows, in_toc=True, date="2026-01-02"):
         nbformat.write(nbformat.v4.new_notebook(), project / "notebooks" / f"{name}.ipynb")
-        content = {"notebook": name, "provenance": {**FACTS, "date": date}, "code_hash": "now", "rows": rows}
-        bench.data_file(name).write_text(json.dumps(content))
+        about = {"notebook": name, "provenance": {**FACTS, "date": date}, "code_hash": "now"}
+        bench.data_file(name).write_text(json.dumps({**about, "rows": rungs.marked(name, rows)}))
         if in_toc and f"  - file: notebooks/{name}\n" not in listed:
             listed.append(f"  - file: notebooks/{name}\n")
         (project / "_toc.yml").write_text("format: jb-book\nroot: book/intro\nchapters:\n" + "".join(listed))
@@ -59,7 +59,7 @@ def test_rows_by_several_methods_become_one_line():
     first, second = results.lines(rows)
     shared = {"vendor": "cuBLAS bfloat16", "inputs": "random normal"}
     assert first.labels == {"size": "512³", "kernel": "04 a", **shared}
-    assert first.further == {"sectors": "4.00", "bandwidth": "1.25, 1.50"}
+    assert first.extra == {"sectors": "4.00", "bandwidth": "1.25, 1.50"}
     assert (first.cell("burst"), first.cell("sustained")) == ("0.00125 (1.00 / 800)", "0.00250 (2.00 / 800)")
     assert second.labels == {"size": "512×64×512", "kernel": "04 b", **shared}
     assert second.cell("sustained") == ""
@@ -82,10 +82,10 @@ def test_every_committed_row_is_on_its_chapters_page_once():
 def test_the_best_line_is_the_fastest_of_each_size_vendor_and_type():
     speeds = {"x": 1.0, "y": 3.0, "probe": 9.0}
     rows = [
-        row(kernel, size, "sustained", ours * size, dtype=dtype)
+        row(kernel, size, "sustained", ours * size, dtype=dtype, **({} if kernel == "probe" else {"rung": True}))
         for size, dtype, (kernel, ours) in itertools.product((512, 1024), ("bf16", "fp8"), speeds.items())
     ]
-    found = results.best(results.lines(rows), "[xy]")
+    found = results.best(results.lines(rows))
     assert [(line.labels["size"], line.labels["dtype"], line.labels["kernel"]) for line in found] == [
         ("512³", "bf16", "y"), ("512³", "fp8", "y"), ("1024³", "bf16", "y"), ("1024³", "fp8", "y")
     ]  # fmt: skip
@@ -167,16 +167,30 @@ def test_attention_is_compared_with_the_library_that_was_faster(book):
 
 def test_a_chapter_that_renamed_its_kernel_is_named(book):
     book("07_mma_sync", [row("mma", 4096, "burst", 1.0)])
-    with pytest.raises(BenchError, match="07_mma_sync has no row whose kernel matches"):
+    with pytest.raises(BenchError, match="07_mma_sync has no row of its rung"):
         tables.headline()
+
+
+@pytest.mark.parametrize("rung", [*rungs.RUNGS, rungs.ATTENTION])
+def test_committed_rows_are_marked_as_new_ones_would_be(rung):
+    rows = bench.read(rung.notebook)["rows"]
+    unmarked = [{key: value for key, value in one.items() if key != rungs.MARK} for one in rows]
+    assert rungs.marked(rung.notebook, unmarked) == rows
+    assert 0 < len(rungs.own(rows)) and rungs.marked("another", unmarked) == unmarked
+
+
+def test_the_mark_is_in_no_label_and_no_table():
+    marked = [{**one, "rung": True} for one in scalar()]
+    assert results.lines(marked)[0].labels == results.lines(scalar())[0].labels
+    assert bench.table(marked) == bench.table(scalar())
 
 
 def test_the_source_names_each_machine_once_and_the_span_of_dates(book):
     book("04_scalar_fma_gemm", scalar())
     machine = "NVIDIA H200, driver 580.1, CUDA 13.0, torch 2.11.0, CuTe DSL 4.8.1"
-    assert tables.source() == f"Measured on {machine}; 2026-01-02."
+    assert tables.measured_on() == f"Measured on {machine}; 2026-01-02."
     book("07_mma_sync", [row("07 128x128x32, 4 warps", 4096, "burst", 1.0)], date="2026-01-05")
-    assert tables.source() == f"Measured on {machine}; 2026-01-02 to 2026-01-05."
+    assert tables.measured_on() == f"Measured on {machine}; 2026-01-02 to 2026-01-05."
 
 
 # ---- what is written

@@ -1,4 +1,4 @@
-"""The descriptor decoder in headless Chromium: random descriptors against cutetut.descriptors, typing and editing."""
+"""The descriptor decoder in headless Chromium: random descriptors against inspect.descriptors, typing and editing."""
 
 from __future__ import annotations
 

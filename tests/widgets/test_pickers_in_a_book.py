@@ -1,6 +1,6 @@
 """The pickers in a page of a book that is built as this one is: no kernel, no network, one link that restores a view.
 
-The chapters' own pages are tested in test_book_browser.py; here is a book of one notebook that is run first.
+The chapters' own pages are tested in tests/book; here is a book of one notebook that is run first.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ Kernels = Mapping[str, Mapping[str, Any]]
 
 
 def found_by_tools(kernels: Kernels, name: str) -> dict[str, list[str]]:
-    """What each tool that says anything says of a bug, without what it says of the correct kernel, too."""
+    """The messages of each tool about a bug, without those that it prints for the correct kernel as well."""
     bug = kernels[name]
     correct = kernels[bug["of"]]
     said = {tool: [text for text in bug[tool]["said"] if text not in correct[tool]["said"]] for tool in TOOLS}

@@ -16,7 +16,7 @@ from sphinx.util.docutils import SphinxDirective
 from cutetut.course import provenance
 from cutetut.emulator import units
 from cutetut.emulator.machine import opcodes
-from cutetut.measure import bench, results, tables
+from cutetut.measure import bench, results, rungs, tables
 
 from .vendor import ROOT
 
@@ -88,8 +88,8 @@ FOLDED = 8  # lines, from which a table shows the fastest of each size and folds
 
 def benchmark_table(lines: Sequence[Any]) -> tuple[str, list[str], list[list[str]]]:
     """Split lines of cutetut.measure.results into what all share, as text, and the header and cells of the rest."""
-    labels, methods, further = (
-        dict.fromkeys(key for line in lines for key in getattr(line, part)) for part in ("labels", "rows", "further")
+    labels, methods, extra = (
+        dict.fromkeys(key for line in lines for key in getattr(line, part)) for part in ("labels", "rows", "extra")
     )
     differs = [key for key in labels if len({line.labels.get(key) for line in lines}) > 1]
     columns = differs or list(labels)[:1]
@@ -98,8 +98,8 @@ def benchmark_table(lines: Sequence[Any]) -> tuple[str, list[str], list[list[str
     for line in lines:
         named = [line.labels.get(key, "") for key in columns]
         speeds = [_unbroken(line.cell(method)) for method in methods]
-        cells.append([*named, *speeds, *(line.further.get(key, "") for key in further)])
-    return shared, [*columns, *methods, *further], cells
+        cells.append([*named, *speeds, *(line.extra.get(key, "") for key in extra)])
+    return shared, [*columns, *methods, *extra], cells
 
 
 def _unbroken(text: str) -> str:
@@ -144,9 +144,7 @@ class Benchmarks(SphinxDirective):
         if len(lines) < FOLDED:
             section += table(header, cells, ["measured"])
         else:
-            rungs = (*tables.RUNGS, tables.ATTENTION)
-            kernel = next((rung.kernel for rung in rungs if rung.notebook == name), ".*")
-            fastest = results.best(lines, kernel)
+            fastest = results.best(lines)
             chosen = [row for row, line in zip(cells, lines, strict=True) if any(line is one for one in fastest)]
             used = [column for column in range(len(header)) if any(row[column] for row in chosen)]
             section += nodes.paragraph("", "The fastest of each size:")
@@ -168,8 +166,8 @@ class Headline(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         try:
             shown = [found for found in (tables.headline(), tables.attention()) if found[1]]
-            source = tables.source()
-            names = [rung.notebook for rung in tables.measured((*tables.RUNGS, tables.ATTENTION))]
+            source = tables.measured_on()
+            names = [rung.notebook for rung in tables.measured((*rungs.RUNGS, rungs.ATTENTION))]
         except (bench.BenchError, KeyError, OSError, ValueError) as error:
             raise self.error(f"headline: {error}") from error
         for name in names:

@@ -283,7 +283,7 @@ def _one_call(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[st
 def _benchmark(function: Callable[..., Any], *_: Any, **options: Any) -> float:
     """cutlass.testing.benchmark in the emulator: one call, its wall time in microseconds.
 
-    The times it gives say nothing about a GPU; `cutetut.bench` refuses to give any.
+    The times it gives say nothing about a GPU; `cutetut.measure.bench` refuses to give any.
     """
     generator = options.get("workspace_generator")
     workspace: Any = generator() if generator is not None else options.get("kernel_arguments")

@@ -1,0 +1,44 @@
+"""The rungs of the ladder: the chapters whose kernels are compared with each other, and which rows are theirs.
+
+A row of a rung's own kernel gets the field `rung` when it is measured: from the chapter, which passes `rung=True` to
+`bench.compare`, or else from here, by the name of its kernel. Whoever reads rows looks at the field alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+MARK = "rung"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step of the ladder: its chapter, its idea, and what its own kernel is called in the chapter's rows."""
+
+    notebook: str
+    idea: str
+    kernel: str = ""  # a regular expression for the whole of a row's `kernel`; empty if the chapter marks its rows
+
+
+RUNGS = (
+    Rung("04_scalar_fma_gemm", "scalar FMA, float32", r"04 scalar FMA"),
+    Rung("07_mma_sync", "mma.sync", r"07 \d+x\d+x\d+, \d+ warps"),
+    Rung("08_wgmma_ss", "WGMMA", r"08 WGMMA .*"),
+    Rung("12_tma_pipeline", "TMA pipeline", r"12 TMA pipeline.*"),
+    Rung("13_warp_specialized", "warp specialized", r"13 tuned"),
+)
+ATTENTION = Rung("19_fa_pingpong", "FlashAttention-3", r"19 all of it")
+
+
+def marked(notebook: str, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a chapter, those of its rung's own kernel with the mark."""
+    kernel = next((rung.kernel for rung in (*RUNGS, ATTENTION) if rung.notebook == notebook), "")
+    return [row | ({MARK: True} if re.fullmatch(kernel, row["kernel"]) else {}) if kernel else row for row in rows]
+
+
+def own(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with the mark."""
+    return [row for row in rows if row.get(MARK)]

@@ -1,0 +1,140 @@
+"""Whether the committed notebooks are what their cells print, and belong to their code."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from cutetut.course import execute, notebooks, provenance
+
+ROOT = Path(__file__).resolve().parents[2]
+HOPPER_NAMES = re.compile(r"\b(H100|H200|GH200|H800|H20)\b")
+
+
+COMMITTED = [path.stem for path in notebooks.listed()]
+TIMES = re.compile(r"\b(timed_compile|perf_counter|bench\.(compare|measure|CudaTimer)|cuda\.Event|elapsed_time)\(")
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_recorded_outputs_belong_to_the_cells(name):
+    """Every notebook was recorded on a Hopper GPU, whole, from the very code it shows."""
+    book = notebooks.read(name)
+    recorded = book.metadata.get("cutetut")
+    again = f"record it on a Hopper GPU host: python -m cutetut record {name}"
+    assert recorded, f"{name} was never recorded; {again}"
+    assert set(recorded) == {*provenance.FIELDS, "code_hash"}
+    assert HOPPER_NAMES.search(recorded["gpu"]), f"{name} was recorded on {recorded['gpu']}; {again}"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", recorded["date"])
+    assert recorded["code_hash"] == notebooks.code_hash(book), f"{name}'s code changed since it was recorded; {again}"
+    unrun = [cell.source for cell in notebooks.code_cells(book) if cell.source and cell.execution_count is None]
+    assert not unrun, f"{name} has cells without a recorded run; {again}"
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_cells_that_are_not_compared_say_why(name):
+    """nbval compares every cell's output, except where a tag forbids it for a reason in the cell's metadata."""
+    book = notebooks.read(name)
+    for number, cell in enumerate(notebooks.code_cells(book), start=1):
+        exempt = {"nbval-ignore-output", "nbval-skip"} & set(notebooks.tags(cell))
+        if exempt:
+            reason = cell.metadata.get("cutetut", {}).get("reason", "")
+            assert len(reason.split()) >= 3, f"{name}, code cell {number}: {exempt} needs metadata cutetut.reason"
+        marked = re.search(r"^\s*#\s*(NBVAL|PYTEST_VALIDATE)_\w+", cell.source, re.MULTILINE)
+        assert not marked, f"{name}, code cell {number}: use a tag with a reason, not {marked}"
+
+
+def nbval(path, folder):
+    """Let nbval execute a notebook on this session's backend and compare what it prints; `folder` is for scratch.
+
+    Its kernel is this Python, started as a reader's is: with pytest's PYTEST_CURRENT_TEST in the environment,
+    ipykernel leaves out what C code prints, and on a GPU that is what cute.printf prints.
+    """
+    kernel = ["env", "-u", "PYTEST_CURRENT_TEST", sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec = {"argv": kernel, "display_name": "this Python", "language": "python"}
+    (folder / "kernels" / "this").mkdir(parents=True)
+    (folder / "kernels" / "this" / "kernel.json").write_text(json.dumps(spec))
+    config = ROOT / "tests" / "nbval_sanitize.cfg"
+    options = ["--nbval", "--nbval-kernel-name=this", "--nbval-cell-timeout=600", f"--nbval-sanitize-with={config}"]
+    command = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", *options, str(path)]
+    first = {"PYTHONPATH": str(ROOT), "JUPYTER_PATH": str(folder)}
+    paths = {name: os.pathsep.join(filter(None, [value, os.environ.get(name)])) for name, value in first.items()}
+    environment = {**os.environ, **paths, "CUTETUT_PROGRESS": "0"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=1800)
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_the_notebook_prints_here_what_it_printed_when_recorded(name, tmp_path):
+    """Every cell prints on this session's backend what it printed on the H200."""
+    done = nbval(notebooks.find(name), tmp_path)
+    assert done.returncode == 0, f"{done.stdout[-8000:]}\n{done.stderr[-2000:]}"
+    ran = re.search(r"(\d+) passed", done.stdout)
+    assert ran is not None and int(ran[1]) == len(notebooks.code_cells(notebooks.read(name)))
+
+
+FROM_C = "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.puts(b'2')\nflushed = libc.fflush(None)"
+
+
+@pytest.mark.parametrize("source", ["print(2)", FROM_C], ids=["Python", "C"])
+@pytest.mark.parametrize("recorded", [1, 2])
+def test_nbval_notices_a_different_output(tmp_path, source, recorded):
+    """The comparison above is able to fail, and sees what C code prints as well."""
+    book = nbformat.v4.new_notebook()
+    cell = nbformat.v4.new_code_cell(source, execution_count=1)
+    cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=f"{recorded}\n")]
+    book.cells.append(cell)
+    nbformat.write(book, tmp_path / "one.ipynb")
+    done = nbval(tmp_path / "one.ipynb", tmp_path)
+    assert done.returncode == (0 if recorded == 2 else 1), done.stdout[-3000:]
+    assert ("Cell outputs differ" in done.stdout) == (recorded != 2)
+
+
+SANITIZED = [
+    ("cutetut: kernels run on the GPU (NVIDIA H200)", "cutetut: kernels run in the emulator (no NVIDIA GPU)"),
+    ("compiled in 0.66 s", "compiled in 12.10 s"),
+    ("<Tensor at 0x7f00aa>", "<Tensor at 0x12345678>"),
+    ("/tmp/ipykernel_12/345.py:3: W", "<cell>:3: W"),
+    ("see /home/me/x/lib/python3.11/site-packages/cutlass/a.py:3", "see site-packages/cutlass/a.py:3"),
+    ("/opt/v/lib/python3.11/site-packages/nvidia_cutlass_dsl/dsl_packages/cutlass/b.py", "site-packages/cutlass/b.py"),
+    ("changed_e57bd0ffc4c4.py:135:  cute.copy(a, b)", "changed_4d042b08abf6.py:131:  cute.copy(a, b)"),
+    ("<?xml version='1'?><svg a='1'>\n<g/></svg>", "<?xml version='1'?><svg a='2'></svg>"),
+]
+COMPARED = [
+    ("C: 256x256 float32 matches float64 within 1e-04", "C: 256x128 float32 matches float64 within 1e-04"),
+    ("changed_e57bd0ffc4c4.py:135:  cute.copy(a, b)", "changed_e57bd0ffc4c4.py:135:  cute.copy(a, c)"),
+    ("test_it.py:10:  row[tid] = x[tid]", "test_it.py:11:  row[tid] = x[tid]"),
+    ("204 registers", "205 registers"),
+    ("(16,4):(4,1)", "(16,4):(1,16)"),
+    ("1.25", "1.5"),
+]
+
+
+def _sanitize(text: str) -> str:
+    """What nbval does with a sanitizing file: every pair of lines is a substitution, in their order."""
+    config = (ROOT / "tests" / "nbval_sanitize.cfg").read_text()
+    for pattern, replacement in re.findall("^regex: (.*)$\n^replace: (.*)$", config, re.MULTILINE):
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+@pytest.mark.parametrize(("ours", "theirs"), SANITIZED)
+def test_what_differs_between_machines_is_not_compared(ours, theirs):
+    assert _sanitize(ours) == _sanitize(theirs)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), COMPARED)
+def test_what_the_kernel_computed_is_compared(ours, theirs):
+    assert _sanitize(ours) != _sanitize(theirs)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in notebooks.listed()])
+def test_cells_that_print_times_are_tagged(name):
+    for cell in notebooks.notebook(name).cells:
+        if "bench" not in cell.tags:  # those define what `cutetut bench` calls
+            assert bool(TIMES.search(cell.source)) == (execute.TIMED in cell.tags), f"code cell {cell.number}"

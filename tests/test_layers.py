@@ -1,0 +1,73 @@
+"""Who imports whom in the package: each part only from those before it: the list of folders is the architecture.
+
+How the emulator's own parts build on each other is in tests/emulator/test_imports.py.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import cutetut
+
+FOLDER = Path(cutetut.__file__).parent
+LAYERS = (
+    "emulator", "columns", "hardware", "backend", "check", "reference", "layouts", "explore", "inspect", "figures",
+    "widgets", "course", "measure", "doctor", "emulate", "cli", "__main__",
+)  # fmt: skip
+
+
+def imported(source: str, home: tuple[str, ...]) -> set[str]:
+    """The parts of the package that a module in this folder imports, wherever in its text it does so."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            targets = [tuple(alias.name.split(".")) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = home[: len(home) - node.level + 1] if node.level else ()
+            base = (*above, *(node.module or "").split(".")) if node.module else above
+            targets = [(*base, alias.name) for alias in node.names]
+        else:
+            continue
+        found |= {target[1] for target in targets if target[0] == "cutetut" and len(target) > 1}
+    return found & set(LAYERS)
+
+
+def upward(file: Path, source: str) -> set[str]:
+    """What a module imports although it comes later in LAYERS."""
+    parts = file.relative_to(FOLDER).parts
+    own = parts[0].removesuffix(".py")
+    later = LAYERS[LAYERS.index(own) + 1 :]
+    return imported(source, ("cutetut", *parts[:-1])) & set(later)
+
+
+MODULES = sorted(file for file in FOLDER.rglob("*.py") if file != FOLDER / "__init__.py")
+
+
+def test_every_part_has_its_place() -> None:
+    parts = {file.relative_to(FOLDER).parts[0].removesuffix(".py") for file in MODULES}
+    assert parts == set(LAYERS)
+
+
+@pytest.mark.parametrize("part", LAYERS)
+def test_a_part_imports_only_from_those_before_it(part: str) -> None:
+    own = [file for file in MODULES if file.relative_to(FOLDER).parts[0].removesuffix(".py") == part]
+    assert own
+    assert {str(file): found for file in own if (found := upward(file, file.read_text()))} == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "found"),
+    [
+        ("hardware.py", "from cutetut import backend", {"backend"}),
+        ("hardware.py", "import cutetut.measure.bench", {"measure"}),
+        ("inspect/run.py", "def f():\n    from ..measure import bench", {"measure"}),
+        ("emulator/host/driver.py", "from ... import backend", {"backend"}),
+        ("measure/bench.py", "from cutetut.course import notebooks", set()),
+        ("inspect/run.py", "from . import cubin", set()),
+    ],
+)
+def test_an_import_of_a_later_part_would_be_seen(file: str, line: str, found: set[str]) -> None:
+    assert upward(FOLDER / file, line) == found
