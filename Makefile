@@ -18,7 +18,7 @@ test: export OMP_NUM_THREADS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help run test lab book setup check-browser check-python clean
+.PHONY: help run test lab book setup browser check-python clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ run: $(READY) ## set up, run every notebook on this machine, build the book
 	@$(BIN)/python -m cutetut run
 	@$(MAKE) --no-print-directory book
 
-test: check-browser $(READY) ## set up, run every check
+test: $(READY) browser ## set up, run every check
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests --durations=10 $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadgroup)
@@ -71,5 +71,6 @@ check-python:
 		echo "cutetut needs Python 3.11, 3.12 or 3.13; $$asked is $${found:-not a Python here}." >&2; \
 		echo "Install one of them, then: make PYTHON=/path/to/python3.12 run" >&2; exit 1; fi
 
-check-browser: check-python
-	@$(PYTHON) tests/book_browser.py
+# Sees to it that the tests have a browser: the machine's own, else one that npm and PyPI carry.
+browser: $(READY)
+	@PYTHONPATH=.:book/_ext $(BIN)/python -m tests.book_browser
