@@ -27,8 +27,9 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 DRIVERS = ("chromedriver", "chromium.chromedriver", "/usr/lib/chromium-browser/chromedriver")
 NO_SKIPS = "CUTETUT_NO_SKIPS"
 HOW_TO_INSTALL = (
-    "Install Chromium and its driver (Debian: apt-get install chromium chromium-driver; Ubuntu: snap install chromium), "
-    "or set CUTETUT_BROWSER and CUTETUT_BROWSER_DRIVER to the paths of Chrome or Chromium and of its chromedriver."
+    "Install Chromium and its driver (Debian: apt-get install chromium chromium-driver; "
+    "Ubuntu: snap install chromium), or set CUTETUT_BROWSER and CUTETUT_BROWSER_DRIVER "
+    "to the paths of Chrome or Chromium and of its chromedriver."
 )
 
 FLAGS = (
@@ -46,7 +47,7 @@ FLAGS = (
 
 
 class NoBrowser(RuntimeError):
-    """No browser is installed, or it does not start; the message says which, and what to install."""
+    """No browser is installed, or it does not start; the message says which, HOW_TO_INSTALL what to do."""
 
 
 def candidates() -> list[Browser]:
@@ -69,7 +70,7 @@ def find() -> Browser:
                 return browser
             except NoBrowser as error:
                 reason = str(error)
-    raise NoBrowser(f"{reason}. {HOW_TO_INSTALL}")
+    raise NoBrowser(reason)
 
 
 @contextmanager
@@ -119,7 +120,7 @@ def _broken(browser: Browser) -> str:
 
 
 def why_not() -> str:
-    """Return why no browser starts here and what to install, in one line; empty when one starts."""
+    """Return why no browser starts here, in one line; empty when one starts."""
     try:
         find()
         return ""
@@ -154,7 +155,7 @@ def main() -> int:
             reason = f"{error}. {reason}"
     if not reason:
         return 0
-    print(f"The tests that need a browser cannot run: {reason}", file=sys.stderr)
+    print(f"The tests that need a browser cannot run: {reason}. {HOW_TO_INSTALL}", file=sys.stderr)
     return 1 if os.environ.get(NO_SKIPS) else 0
 
 

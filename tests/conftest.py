@@ -82,11 +82,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say at the end, where everyone looks, that tests were left out for want of a browser."""
     skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
-    without = [reason for reason in skipped if NO_BROWSER in reason]
-    if without:
-        line = without[0].split(NO_BROWSER, 1)[1].rstrip("')\"")
-        terminalreporter.write_sep("!", f"{len(without)} tests were not run, because {NO_BROWSER}", yellow=True)
-        terminalreporter.write_line(line.lstrip(": "), yellow=True)
+    if count := sum(NO_BROWSER in reason for reason in skipped):
+        terminalreporter.write_sep("!", f"{count} tests were not run, because {NO_BROWSER}", yellow=True)
+        terminalreporter.write_line(f"{book_browser.why_not()}. {book_browser.HOW_TO_INSTALL}", yellow=True)
 
 
 @pytest.fixture(scope="session")
