@@ -18,7 +18,19 @@ test: export OMP_NUM_THREADS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help run test lab book setup browser check-python clean
+PIP_LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet --python-platform linux --python-version 3.11 \
+	--annotation-style line
+
+# pip with a line every ten seconds: its last step and how much is in place. What it wrote is shown when it fails.
+define INSTALL
+( while sleep 10 && kill -0 $$$$ 2>/dev/null; do \
+	echo "  $$(grep -E 'Collecting|Downloading|Installing' $(VENV)/pip.log | tail -n 1 | sed 's/^ *//; s/ collected packages:.*//' \
+	| cut -c 1-90), $$(du -sm $(VENV) 2>/dev/null | cut -f 1) MB in place" || true; done ) & \
+ticker=$$!; trap "kill $$ticker 2>/dev/null || true" EXIT; \
+$(BIN)/python -u -m pip install --progress-bar off $(1) > $(VENV)/pip.log 2>&1 || { tail -n 20 $(VENV)/pip.log >&2; exit 1; }
+endef
+
+.PHONY: help run test lab book lock setup browser check-python clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +52,11 @@ book: $(READY) ## build the book from the recorded outputs
 	@$(BIN)/jupyter-book build . --all -W -n --keep-going --quiet
 	@echo "The book: file://$(CURDIR)/_build/html/index.html"
 
+lock: $(READY) ## after a change to pyproject.toml: pin all packages, new ones too (UPGRADE=--upgrade for newer versions)
+	@$(BIN)/python -m pip install --quiet uv==0.13.9
+	$(PIP_LOCK) $(UPGRADE) --extra course --extra book --extra test pyproject.toml -o requirements.txt
+	$(PIP_LOCK) $(UPGRADE) --group docs -c requirements.txt -o book/requirements.txt
+
 setup: $(READY)
 
 clean: ## remove what was built (not .venv)
@@ -60,8 +77,8 @@ $(READY): requirements.txt pyproject.toml
 	@echo "Installing the pinned packages (the first time takes some minutes)"
 	@if grep -q 'include-system-site-packages = true' $(VENV)/pyvenv.cfg; then \
 		grep -v '^torch==' requirements.txt; else cat requirements.txt; fi > $(VENV)/requirements.txt
-	@$(BIN)/python -m pip install --quiet -r $(VENV)/requirements.txt
-	@$(BIN)/python -m pip install --quiet --no-deps -e .
+	@$(call INSTALL,-r $(VENV)/requirements.txt)
+	@$(call INSTALL,--no-deps -e .)
 	@rm $(VENV)/.installing
 	@touch $@
 

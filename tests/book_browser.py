@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -64,27 +63,26 @@ def find() -> Browser:
     """Return the first candidate that starts. Raises NoBrowser."""
     reason = "Found no Chromium with a chromedriver"
     for browser in candidates():
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-            try:
-                _start(browser, (*FLAGS, f"--user-data-dir={profile}")).quit()
-                return browser
-            except NoBrowser as error:
-                reason = str(error)
+        try:
+            _start(browser, FLAGS).quit()
+            return browser
+        except NoBrowser as error:
+            reason = str(error)
     raise NoBrowser(reason)
 
 
 @contextmanager
 def chromium(width: int = 1280, height: int = 900, *extra_flags: str) -> Iterator[Chrome]:
     """Yield a browser with a fresh profile and a viewport of `width` x `height` pixels. Raises NoBrowser."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        chrome = _start(find(), (*FLAGS, *extra_flags, f"--window-size={width},{height}", f"--user-data-dir={profile}"))
-        try:
-            # A window has a least width; a phone's is set on the page instead.
-            metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
-            chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-            yield chrome
-        finally:
-            chrome.quit()
+    # The driver gives each session a profile of its own; a headless shell does not start with one of ours.
+    chrome = _start(find(), (*FLAGS, *extra_flags, f"--window-size={width},{height}"))
+    try:
+        # A window has a least width; a phone's is set on the page instead.
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        yield chrome
+    finally:
+        chrome.quit()
 
 
 def _start(browser: Browser, flags: tuple[str, ...]) -> Chrome:
@@ -101,8 +99,8 @@ def _start(browser: Browser, flags: tuple[str, ...]) -> Chrome:
     try:
         return webdriver.Chrome(options=options, service=service)
     except (WebDriverException, OSError) as error:
-        first = str(getattr(error, "msg", None) or error).strip().splitlines()[0]
-        raise NoBrowser(_broken(browser) or f"{browser.program} does not start: {first}") from None
+        why = " ".join(str(getattr(error, "msg", None) or error).split("Stacktrace")[0].split())
+        raise NoBrowser(_broken(browser) or f"{browser.program} does not start: {why.rstrip('.')}") from None
 
 
 def _broken(browser: Browser) -> str:

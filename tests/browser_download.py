@@ -113,7 +113,7 @@ def _browser(scratch: Path, ready: Path, final: Path) -> None:
     packed = scratch / "package" / "bin"
     _unpack(packed / "chromium.br", ready / "chromium")
     (ready / "chromium").chmod(0o755)
-    for name in ("al2023", "fonts"):
+    for name in ("al2023", "fonts", "swiftshader"):
         _unpack(packed / f"{name}.tar.br", scratch / f"{name}.tar")
         _extract(scratch / f"{name}.tar", ready)
     (ready / "fonts.conf").write_text(FONTS.format(folder=final / "fonts", cache=final / "font-cache"))

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # those of these two share the built book, and those of SPREAD run a notebook each.
 OF_THE_BOOK = "test_book.py", "test_book_browser.py"
 SPREAD = "test_notebooks.py"
-NO_BROWSER = "no browser starts"  # how the reason of a skipped browser test begins
+NO_BROWSER = "no browser starts"  # why a test of a page was skipped
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,10 +62,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _skip_without_a_browser(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not items or config.option.collectonly or _is_first_of_several(config) or not (reason := book_browser.why_not()):
+    if not items or config.option.collectonly or _is_first_of_several(config) or not book_browser.why_not():
         return
     for item in items:
-        item.add_marker(pytest.mark.skip(reason=f"{NO_BROWSER}: {reason}"))
+        item.add_marker(pytest.mark.skip(reason=NO_BROWSER))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -75,7 +75,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.skipped and not hasattr(report, "wasxfail") and os.environ.get(book_browser.NO_SKIPS):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
-        report.longrepr = f"{book_browser.NO_SKIPS} is set, and this test was to be skipped. {reason}"
+        why = f": {book_browser.why_not()}" if NO_BROWSER in str(reason) else ""
+        report.longrepr = f"{book_browser.NO_SKIPS} is set, and this test was to be skipped. {reason}{why}"
     return report
 
 
