@@ -24,7 +24,7 @@ PIP_LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet 
 # pip with a line every ten seconds: its last step and how much is in place. What it wrote is shown when it fails.
 define INSTALL
 ( while sleep 10 && kill -0 $$$$ 2>/dev/null; do \
-	echo "  $$(grep -E 'Collecting|Downloading|Installing' $(VENV)/pip.log | tail -n 1 | sed 's/^ *//; s/ collected packages:.*//' \
+	echo "  $$(grep -E 'Collecting|Downloading|Installing' $(VENV)/pip.log | tail -n 1 | sed 's/^ *//; s/-[a-z0-9]*-[a-z0-9]*-[^ ]*whl//; s/ collected packages:.*//' \
 	| cut -c 1-90), $$(du -sm $(VENV) 2>/dev/null | cut -f 1) MB in place" || true; done ) & \
 ticker=$$!; trap "kill $$ticker 2>/dev/null || true" EXIT; \
 $(BIN)/python -u -m pip install --progress-bar off $(1) > $(VENV)/pip.log 2>&1 || { tail -n 20 $(VENV)/pip.log >&2; exit 1; }
@@ -44,8 +44,8 @@ test: $(READY) browser ## set up, run every check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests --durations=10 $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadgroup)
 
-lab: $(READY) ## open JupyterLab on the notebooks
-	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
+lab: $(READY) ## open JupyterLab on the notebooks (LAB="--no-browser --ip=0.0.0.0": options for it)
+	$(BIN)/jupyter lab $(LAB) $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
 
 book: $(READY) ## build the book from the recorded outputs
 	@# --all: a page that failed is not read again by a partial build, which would then succeed without it.
@@ -63,13 +63,14 @@ clean: ## remove what was built (not .venv)
 	rm -rf _build .cache
 
 # A set-up that was interrupted leaves $(VENV)/.installing behind; the next one then starts afresh.
-# Where the system's Python already has a torch that sees a GPU, that torch is used.
+# Where the system's Python already has a torch that sees a GPU, or with SYSTEM_TORCH=1, that torch is used.
 $(READY): requirements.txt pyproject.toml
 	@$(MAKE) --no-print-directory check-python
 	@if [ -e $(VENV)/.installing ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 		flags=; \
-		if $(PYTHON) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then \
-			echo "This Python's torch sees a GPU: using it."; flags=--system-site-packages; fi; \
+		if [ -n "$(SYSTEM_TORCH)" ] \
+			|| $(PYTHON) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then \
+			echo "Using this Python's torch$(if $(SYSTEM_TORCH),, which sees a GPU)."; flags=--system-site-packages; fi; \
 		echo "Creating $(VENV) with $$($(PYTHON) --version)"; \
 		$(PYTHON) -m venv --clear $$flags $(VENV); \
 	fi

@@ -24,7 +24,7 @@ DOCS = ROOT / "book" / "requirements.txt"
 def pins(path: Path) -> dict[str, str]:
     """Return the version of each package that a file of pinned packages names."""
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
-    found = {}
+    found: dict[str, str] = {}
     for line in lines:
         match = re.fullmatch(r"([\w.-]+)==(\S+)( +#.*)?", line)
         assert match, f"{path.name}: not a pin: {line}"
