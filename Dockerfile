@@ -8,10 +8,10 @@ FROM python:3.12-slim-bookworm AS cpu
 RUN apt-get update \
     && apt-get install -y --no-install-recommends chromium chromium-driver git make \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --create-home learner
-USER learner
+    && useradd --create-home --uid 1000 learner
+USER 1000
 WORKDIR /home/learner/cutetut
-COPY --chown=learner:learner . .
+COPY --chown=1000:1000 . .
 # torch without CUDA is a tenth of the size.
 ENV PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 RUN make setup && rm -rf ~/.cache/pip
