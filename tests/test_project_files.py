@@ -101,8 +101,9 @@ def test_binder_installs_the_pinned_packages() -> None:
 
 def test_one_address_of_the_repository_and_of_the_book() -> None:
     """Stated in pyproject.toml; every other file that names them agrees."""
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
-    texts = [name for name in tracked if name.endswith((".md", ".yml", ".yaml", ".toml", ".cff", ".py", ".txt"))]
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    kinds = (".md", ".yml", ".yaml", ".toml", ".cff", ".py", ".txt")
+    texts = [name for name in tracked.stdout.splitlines() if name.endswith(kinds)]
     found: dict[str, set[str]] = {"github.com": set(), "github.io": set()}
     for name in texts:
         text = (ROOT / name).read_text()
