@@ -18,7 +18,19 @@ test: export OMP_NUM_THREADS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help run test lab book setup check-browser check-python clean
+PIP_LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet --python-platform linux --python-version 3.11 \
+	--annotation-style line
+
+# pip with a line every ten seconds: its last step and how much is in place. What it wrote is shown when it fails.
+define INSTALL
+( while sleep 10 && kill -0 $$$$ 2>/dev/null; do \
+	echo "  $$(grep -E 'Collecting|Downloading|Installing' $(VENV)/pip.log | tail -n 1 | sed 's/^ *//; s/-[a-z0-9]*-[a-z0-9]*-[^ ]*whl//; s/ collected packages:.*//' \
+	| cut -c 1-90), $$(du -sm $(VENV) 2>/dev/null | cut -f 1) MB in place" || true; done ) & \
+ticker=$$!; trap "kill $$ticker 2>/dev/null || true" EXIT; \
+$(BIN)/python -u -m pip install --progress-bar off $(1) > $(VENV)/pip.log 2>&1 || { tail -n 20 $(VENV)/pip.log >&2; exit 1; }
+endef
+
+.PHONY: help run test lab book lock setup browser check-python clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,18 +39,23 @@ run: $(READY) ## set up, run every notebook on this machine, build the book
 	@$(BIN)/python -m cutetut run
 	@$(MAKE) --no-print-directory book
 
-test: check-browser $(READY) ## set up, run every check
+test: $(READY) browser ## set up, run every check
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests --durations=10 $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadgroup)
 
-lab: $(READY) ## open JupyterLab on the notebooks
-	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
+lab: $(READY) ## open JupyterLab on the notebooks (LAB="--no-browser --ip=0.0.0.0": options for it)
+	$(BIN)/jupyter lab $(LAB) $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
 
 book: $(READY) ## build the book from the recorded outputs
 	@# --all: a page that failed is not read again by a partial build, which would then succeed without it.
 	@$(BIN)/jupyter-book build . --all -W -n --keep-going --quiet
 	@echo "The book: file://$(CURDIR)/_build/html/index.html"
+
+lock: $(READY) ## after a change to pyproject.toml: pin all packages, new ones too (UPGRADE=--upgrade for newer versions)
+	@$(BIN)/python -m pip install --quiet uv==0.13.9
+	$(PIP_LOCK) $(UPGRADE) --extra course --extra book --extra test pyproject.toml -o requirements.txt
+	$(PIP_LOCK) $(UPGRADE) --group docs -c requirements.txt -o book/requirements.txt
 
 setup: $(READY)
 
@@ -46,13 +63,14 @@ clean: ## remove what was built (not .venv)
 	rm -rf _build .cache
 
 # A set-up that was interrupted leaves $(VENV)/.installing behind; the next one then starts afresh.
-# Where the system's Python already has a torch that sees a GPU, that torch is used.
+# Where the system's Python already has a torch that sees a GPU, or with SYSTEM_TORCH=1, that torch is used.
 $(READY): requirements.txt pyproject.toml
 	@$(MAKE) --no-print-directory check-python
 	@if [ -e $(VENV)/.installing ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 		flags=; \
-		if $(PYTHON) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then \
-			echo "This Python's torch sees a GPU: using it."; flags=--system-site-packages; fi; \
+		if [ -n "$(SYSTEM_TORCH)" ] \
+			|| $(PYTHON) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then \
+			echo "Using this Python's torch$(if $(SYSTEM_TORCH),, which sees a GPU)."; flags=--system-site-packages; fi; \
 		echo "Creating $(VENV) with $$($(PYTHON) --version)"; \
 		$(PYTHON) -m venv --clear $$flags $(VENV); \
 	fi
@@ -60,8 +78,8 @@ $(READY): requirements.txt pyproject.toml
 	@echo "Installing the pinned packages (the first time takes some minutes)"
 	@if grep -q 'include-system-site-packages = true' $(VENV)/pyvenv.cfg; then \
 		grep -v '^torch==' requirements.txt; else cat requirements.txt; fi > $(VENV)/requirements.txt
-	@$(BIN)/python -m pip install --quiet -r $(VENV)/requirements.txt
-	@$(BIN)/python -m pip install --quiet --no-deps -e .
+	@$(call INSTALL,-r $(VENV)/requirements.txt)
+	@$(call INSTALL,--no-deps -e .)
 	@rm $(VENV)/.installing
 	@touch $@
 
@@ -71,5 +89,6 @@ check-python:
 		echo "cutetut needs Python 3.11, 3.12 or 3.13; $$asked is $${found:-not a Python here}." >&2; \
 		echo "Install one of them, then: make PYTHON=/path/to/python3.12 run" >&2; exit 1; fi
 
-check-browser: check-python
-	@$(PYTHON) tests/book/browser.py
+# Sees to it that the tests have a browser: the machine's own, else one that npm and PyPI carry.
+browser: $(READY)
+	@PYTHONPATH=.:book/_ext $(BIN)/python -m tests.book.browser

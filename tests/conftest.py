@@ -7,17 +7,20 @@ on this machine's Hopper GPU instead, so the oracle and the emulator are both he
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.book import browser
 
 ROOT = Path(__file__).resolve().parent.parent
 # With several processes the tests of a file run in one of them, because they share kernels that take long to compile;
 # those of OF_THE_BOOK share the built book, and those of SPREAD run a notebook each.
 OF_THE_BOOK = "test_pages.py", "test_pages_in_a_browser.py", "test_first_page.py", "test_reading.py"
 SPREAD = "test_committed.py"
+NO_BROWSER = "no browser starts"  # why a test of a page was skipped
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,11 +35,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "xdist_group(name): pytest-xdist runs these in one process")
     config.addinivalue_line("markers", "emulator: about the emulator itself; left out with --gpu")
     os.environ["CUTETUT_BACKEND"] = "gpu" if config.getoption("--gpu") else "emulator"
-    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+    if _is_first_of_several(config):
         return  # pytest-xdist's first process runs no test, and its environment is that of the others
     from cutetut import backend
 
     backend.activate()  # sets what CuTe DSL reads from the environment when it is imported
+
+
+def _is_first_of_several(config: pytest.Config) -> bool:
+    return bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -49,6 +56,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.name != SPREAD:
             item.add_marker(pytest.mark.xdist_group("book" if item.path.name in OF_THE_BOOK else item.path.stem))
+
+
+    _skip_without_a_browser(config, [item for item in items if item.get_closest_marker("browser")])
+
+
+def _skip_without_a_browser(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not items or config.option.collectonly or _is_first_of_several(config) or not browser.why_not():
+        return
+    for item in items:
+        item.add_marker(pytest.mark.skip(reason=NO_BROWSER))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where CUTETUT_NO_SKIPS is set, a test that would be skipped has failed."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get(browser.NO_SKIPS):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        why = f": {browser.why_not()}" if NO_BROWSER in str(reason) else ""
+        report.longrepr = f"{browser.NO_SKIPS} is set, and this test was to be skipped. {reason}{why}"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say at the end, where everyone looks, that tests were left out for want of a browser."""
+    skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    if count := sum(NO_BROWSER in reason for reason in skipped):
+        terminalreporter.write_sep("!", f"{count} tests were not run, because {NO_BROWSER}", yellow=True)
+        terminalreporter.write_line(f"{browser.why_not()}. {browser.HOW_TO_INSTALL}", yellow=True)
 
 
 @pytest.fixture(scope="session")

@@ -131,6 +131,7 @@ PLAIN = {
     "import of a neighbour": "import neighbour; print(neighbour.VALUE)",
     "missing import": "import no_such_module_at_all",
     "own excepthook": "import sys\nsys.excepthook = lambda *a: print('mine', a[0].__name__)\n1 / 0",
+    "other folder": "import os\nos.chdir('/')\nprint(os.getcwd(), os.path.isabs(__file__))\nimport neighbour",
     "main guard": "if __name__ == '__main__':\n    print('main', __import__('__main__').__dict__ is globals())",
 }
 

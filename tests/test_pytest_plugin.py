@@ -78,8 +78,9 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def run(project: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CUTE"))}
+    environment |= variables
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=no", *options]
     return subprocess.run(command, capture_output=True, text=True, cwd=project, env=environment, timeout=300)
 
@@ -94,6 +95,37 @@ def test_failures_have_the_emulators_explanation(project: Path) -> None:
     assert "nvidia_cutlass_dsl" not in race, "no frame of the compiler"
     assert "Deadlock: every thread that is left waits" in done.stdout.split("_ test_hang _")[1].split("\n____")[0]
     assert "cutetut, call" not in done.stdout, "no finding is told twice"
+
+
+ENDLESS = """
+import cutlass, cutlass.cute as cute, torch
+from cutlass.cute.runtime import from_dlpack
+
+@cute.kernel
+def kernel(x: cute.Tensor):
+    value = x[0]
+    while value < 1.0:  # for ever
+        value = value * 0.5
+    x[0] = value
+
+@cute.jit
+def host(x: cute.Tensor):
+    kernel(x).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+def test_endless():
+    host(from_dlpack(torch.zeros(32, device="cuda")))
+
+def test_after():
+    pass
+"""
+
+
+def test_a_kernel_that_never_ends_is_stopped_and_the_next_test_runs(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(ENDLESS)
+    done = run(tmp_path, "--emulate", CUTETUT_BUDGET="20000")
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "BudgetExceeded" in done.stdout and "CUTETUT_BUDGET=<steps>" in done.stdout
+    assert re.search(r"test_it\.py:(9|10):  (while value < 1\.0|value = value \* 0\.5)", done.stdout), done.stdout
 
 
 def test_a_test_runs_under_many_schedules_and_tells_what_it_caught(project: Path) -> None:

