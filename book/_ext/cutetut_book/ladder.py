@@ -86,7 +86,7 @@ class Ladder(SphinxDirective):
                 "cuBLAS in bfloat16 in the same run.",
             ]
             if "bars-only" not in self.options:
-                sentences += [attention_range(), tables.source()]
+                sentences += [attention_range(), tables.measured_on()]
         except (RuntimeError, KeyError, OSError, ValueError) as error:
             raise self.error(f"ladder: {error}") from error
         for step in shown:
