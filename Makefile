@@ -23,7 +23,7 @@ PIP_LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet 
 
 # pip with a line every ten seconds: its last step and how much is in place. What it wrote is shown when it fails.
 define INSTALL
-( while sleep 10 && kill -0 $$$$ 2>/dev/null; do \
+( while sleep 10 >/dev/null 2>&1 && kill -0 $$$$ 2>/dev/null; do \
 	echo "  $$(grep -E 'Collecting|Downloading|Installing' $(VENV)/pip.log | tail -n 1 | sed 's/^ *//; s/-[a-z0-9]*-[a-z0-9]*-[^ ]*whl//; s/ collected packages:.*//' \
 	| cut -c 1-90), $$(du -sm $(VENV) 2>/dev/null | cut -f 1) MB in place" || true; done ) & \
 ticker=$$!; trap "kill $$ticker 2>/dev/null || true" EXIT; \

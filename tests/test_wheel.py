@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -16,7 +17,12 @@ from packaging.specifiers import SpecifierSet
 
 pytestmark = pytest.mark.emulator
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("cutetut", "notebooks", "book/data", "_toc.yml", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = (
+    "cutetut",
+    "notebooks",
+    "book/data",
+    *("_toc.yml", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "pytest_cutetut.py"),
+)
 
 SCRIPT = """
 import cutlass, cutlass.cute as cute, torch
@@ -43,17 +49,22 @@ PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy so that nothing is left in this checkout."""
-    copy = tmp_path_factory.mktemp("copy")
+    copy = copied(tmp_path_factory.mktemp("copy"))
+    build = [*PIP, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(copy), str(copy)]
+    subprocess.run(build, check=True, capture_output=True, timeout=300)
+    (built,) = copy.glob("*.whl")
+    return built
+
+
+def copied(copy: Path) -> Path:
+    """Copy what the package is built from into a folder."""
     for name in SOURCES:
         source = ROOT / name
         target = copy / name
         target.parent.mkdir(parents=True, exist_ok=True)
         ignore = shutil.ignore_patterns("__pycache__", ".cache", ".ipynb_checkpoints")
         shutil.copytree(source, target, ignore=ignore) if source.is_dir() else shutil.copy(source, target)
-    build = [*PIP, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(copy), str(copy)]
-    subprocess.run(build, check=True, capture_output=True, timeout=300)
-    (built,) = copy.glob("*.whl")
-    return built
+    return copy
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +106,19 @@ def test_pip_is_told_which_versions_of_python_the_wheel_is_for(wheel: Path) -> N
     versions = SpecifierSet(metadata["Requires-Python"])
     fits = {version: versions.contains(version) for version in ("3.10.13", "3.11.0", "3.12.9", "3.13.9", "3.14.0")}
     assert fits == {"3.10.13": False, "3.11.0": True, "3.12.9": True, "3.13.9": True, "3.14.0": False}
+
+
+def test_a_wheel_made_from_the_source_distribution_has_the_chapters_too(tmp_path: Path) -> None:
+    """PyPI has both, and `python -m build` makes the wheel from the source distribution."""
+    code = "from setuptools import build_meta; print(build_meta.build_sdist('.'))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=copied(tmp_path), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(tmp_path / done.stdout.split()[-1]) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    patterns = "notebooks/*.ipynb", "book/data/*.json"
+    needed = {str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)}
+    assert needed and needed | {"_toc.yml", "setup.py", "pytest_cutetut.py", "cutetut/py.typed"} <= names
 
 
 def test_the_command_helps_and_looks_at_the_machine(site: Path) -> None:

@@ -1,4 +1,4 @@
-"""JupyterLab with the course on an H100 at Modal; in a checkout's root: modal run examples/cloud/modal_app.py"""
+"""JupyterLab with the course on an H100 at Modal: modal run examples/cloud/modal_app.py, from a checkout's root."""
 
 from __future__ import annotations
 
