@@ -145,8 +145,9 @@ def test_a_report_of_something_else_is_an_error() -> None:
 @pytest.mark.parametrize("name", notebooks())
 def test_a_chapter_can_be_opened_elsewhere(book: Path, name: str) -> None:
     html = text_of(book / f"{name}.html")
-    address = f"cutetut/cutetut/blob/main/{name}.ipynb"
+    address = f"cutetut/cutetut/blob/colab/{name}.ipynb"  # where a first cell installs the course
     assert f'href="https://colab.research.google.com/github/{address}"' in html
+    assert "git push --force origin colab" in (ROOT / ".github/workflows/book.yml").read_text()
     assert f'href="https://mybinder.org/v2/gh/cutetut/cutetut/main?urlpath=lab/tree/{name}.ipynb"' in html
     download = re.search(rf'href="([^"]*{Path(name).name}\.ipynb)"[^>]*class="btn[^"]*download', html)
     assert download and (book / f"{name}.html").parent.joinpath(download[1]).is_file()

@@ -11,6 +11,7 @@ import cutetut
 from . import (
     bugs,
     card,
+    colab,
     counted,
     front,
     generated,
@@ -39,7 +40,7 @@ def check_package(file: str) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register every part of the extension; each can be read on its own."""
     check_package(cutetut.__file__)
-    for part in (offline, provenance, still, card, front):
+    for part in (offline, provenance, still, card, colab, front):
         part.setup(app)
     for directives in (generated, bugs, ordering, counted, peers, rooms, ladder, recorded):
         directives.setup(app)
