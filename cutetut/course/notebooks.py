@@ -202,9 +202,11 @@ class Notebook:
         """These cells, in order, as an imported module; see the function `load`."""
         return _imported(self.source(wanted), self.name)
 
-    def changed(self, replacements: Iterable[tuple[str, str]] = ()) -> ModuleType:
-        """The cells tagged `imports` or `kernel` with parts of the text replaced; see the function `changed`."""
-        source = self.source()
+    def changed(
+        self, replacements: Iterable[tuple[str, str]] = (), wanted: Sequence[str] = KERNEL_TAGS
+    ) -> ModuleType:
+        """The cells of these tags with parts of the text replaced; see the function `changed`."""
+        source = self.source(wanted)
         for old, new in replacements:
             if source.count(old) != 1:
                 raise NotebookError(f"{self.name}: found {source.count(old)} times, and must be there once: {old!r}")
@@ -264,12 +266,14 @@ def load(name: str | Path, wanted: Sequence[str] = KERNEL_TAGS) -> ModuleType:
     return notebook(name).load(wanted)
 
 
-def changed(name: str | Path, replacements: Iterable[tuple[str, str]] = ()) -> ModuleType:
+def changed(
+    name: str | Path, replacements: Iterable[tuple[str, str]] = (), wanted: Sequence[str] = KERNEL_TAGS
+) -> ModuleType:
     """`load` with parts of the text replaced, (old, new) each: a kernel with a mistake, or an experiment.
 
     Raises NotebookError for an old text that is not in the cells exactly once, besides what `load` raises.
     """
-    return notebook(name).changed(replacements)
+    return notebook(name).changed(replacements, wanted)
 
 
 def _imported(source: str, title: str) -> ModuleType:

@@ -1,0 +1,158 @@
+"""Chapter 06's exercises: what the checks say of wrong answers, and right answers of any form."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from cutetut.course import notebooks
+from tests.chapters import exercises
+
+CHAPTER = "06_smem_tiling"
+cell = partial(exercises.cell, CHAPTER)
+
+ANSWERS = '''
+def alpha_only(tCrC, tCgC, alpha, beta):
+    tCrC.store(alpha * tCrC.load())
+    cute.autovec_copy(tCrC, tCgC)
+
+
+def beta_of_the_product(tCrC, tCgC, alpha, beta):
+    tCrC.store((alpha + beta) * tCrC.load())
+    cute.autovec_copy(tCrC, tCgC)
+
+
+def old_never_fetched(tCrC, tCgC, alpha, beta):
+    old = cute.make_fragment_like(tCrC)
+    tCrC.store(alpha * tCrC.load() + beta * old.load())
+    cute.autovec_copy(tCrC, tCgC)
+
+
+def nan_everywhere(tCrC, tCgC, alpha, beta):
+    tCrC.fill(float("nan"))
+    cute.autovec_copy(tCrC, tCgC)
+
+
+def from_torch(tCrC, tCgC, alpha, beta):
+    return alpha * A @ B.T + beta * C
+
+
+def element_by_element(tCrC, tCgC, alpha, beta):
+    cute.basic_copy(tCgC, old := cute.make_fragment_like(tCrC))
+    old.store(cutlass.Float32(beta) * old.load())
+    tCrC.store(tCrC.load() * cutlass.Float32(alpha) + old.load())
+    cute.basic_copy(tCrC, tCgC)
+
+
+@cute.jit
+def compiled_function(tCrC: cute.Tensor, tCgC: cute.Tensor, alpha: cutlass.Constexpr, beta: cutlass.Constexpr):
+    for i in cutlass.range_constexpr(cute.size(tCgC)):
+        tCgC[i] = alpha * tCrC[i] + beta * tCgC[i]
+
+
+@cute.kernel
+def one_buffer_one_barrier(
+    mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor,
+    tiled_mma: cute.TiledMma, g2s: cute.TiledCopy, plan: cutlass.Constexpr,
+):
+BODY
+'''
+
+
+def _one_buffer() -> str:
+    """staged_kernel without its second barrier: a race."""
+    lines = cell("staged").split("):\n", 1)[1].split("\n\n\ndef launcher")[0].splitlines()
+    return "\n".join(line for line in lines if "everybody has read" not in line)
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The exercises' checks with what they use, and answers that are kernels or parts of one."""
+    source = "\n\n".join(cell(f"ex{number}-check") for number in (1, 2, 3, 4))
+    source += ANSWERS.replace("BODY", _one_buffer())
+    source += "\n\n" + cell("ex4-solution").replace("\ncheck_one_barrier(two_buffers_kernel)", "")
+    helpers = notebooks.load(CHAPTER, exercises.HELPER_TAGS)
+    vars(helpers)["rng"] = torch.Generator().manual_seed(6)  # of the cell that random_problem is in
+    return exercises.from_file(source, tmp_path_factory.mktemp("cells") / "cells.py", dict(vars(helpers)))
+
+
+CHECKS = {1: "check_pad", 2: "check_lanes", 3: "check_epilogue", 4: "check_one_barrier"}
+WRONG = {  # a part of what the check has to say
+    1: {
+        "8": "8 wavefronts",
+        "0": "32 wavefronts",
+        "2": "not a multiple of 16",
+        "36": "less than the row",
+        "-4": "less than the row",
+        "4.5": "whole number",
+        "float('nan')": "whole number",
+        "float('inf')": "whole number",
+        "True": "whole number",
+        "'4'": "whole number",
+        "None": "whole number",
+        "(4,)": "whole number",
+    },
+    2: {
+        "((4, 8), (1, 4))": "4 wavefronts for a load of tCsA",
+        "((4, 8), (8, 1))": "4 wavefronts for a load of tCsB",
+        "((8, 4), (1, 8))": "8x4 lanes",
+        "((4, 8), (1, 3))": "each of 32 lanes",
+        "((4, 8), (0, 0))": "each of 32 lanes",
+        "None": "",
+        "'4x8'": "",
+        "4": "",
+        "((4, 8), (float('nan'), 1))": "",
+        "torch.ones(4, 8)": "",
+    },
+    3: {
+        "lambda *arguments: None": "elements are wrong",
+        "alpha_only": "elements are wrong",
+        "beta_of_the_product": "elements are wrong",
+        "nan_everywhere": "16384 of 16384",
+        "old_never_fetched": "elements are wrong",
+        "from_torch": "",
+        "None": "",
+        "'C'": "",
+        "3.0": "",
+    },
+    4: {
+        "staged_kernel": "2 barriers per K tile",
+        "one_buffer_one_barrier": "MissingBarrier",
+        "scalar.scalar_gemm_kernel": "",
+        "lambda A, B, *rest: A @ B.T": "",
+        "None": "",
+        "'kernel'": "",
+        "torch.mm": "",
+    },
+}
+RIGHT = {
+    1: ["4", "12", "28.0", "np.int64(20)"],
+    2: [
+        "(((2, 2), (2, 4)), ((1, 4), (2, 8)))",
+        "(((2, 2), (2, 2, 2)), ((2, 8), (1, 4, 16)))",
+        "[((2, 2), 8), ((1, 16), 2)]",
+    ],
+    3: ["element_by_element", "compiled_function"],
+    4: ["two_buffers_kernel", "ring_kernel"],
+}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in WRONG for answer in WRONG[number]])
+def test_wrong_answers_are_told_why(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
+) -> None:
+    said = exercises.refused("", f"{CHECKS[number]}({answer})", names, capsys)
+    assert WRONG[number][answer] in said, said
+    assert len(said.splitlines()) == 1 and len(said) > len("not yet: x")
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in RIGHT for answer in RIGHT[number]])
+def test_right_answers_of_any_form_are_accepted(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
+) -> None:
+    assert exercises.verdict("", f"{CHECKS[number]}({answer})", names, capsys) == "right\n"
