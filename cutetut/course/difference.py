@@ -42,12 +42,16 @@ def difference(before: Callable[..., Any], after: Callable[..., Any]) -> Differe
     and the functions' names and parameters. Raises OSError for a function without a source file.
     """
     old, new = body(before), body(after)
-    compared = difflib.unified_diff(old, new, n=0, lineterm="")
-    return Difference(tuple(line for line in compared if not line.startswith(("---", "+++", "@@"))))
+    stripped = [[line.strip() for line in lines] for lines in (old, new)]
+    lines: list[str] = []
+    for kind, first, last, start, end in difflib.SequenceMatcher(None, *stripped, autojunk=False).get_opcodes():
+        if kind != "equal":
+            lines += [f"- {line}" for line in old[first:last]] + [f"+ {line}" for line in new[start:end]]
+    return Difference(tuple(lines))
 
 
 def body(function: Callable[..., Any]) -> list[str]:
-    """The lines of a function's body without indentation, comments and empty lines."""
+    """The lines of a function's body as they are indented within it, without comments and empty lines."""
     source = textwrap.dedent(inspect.getsource(function))
     (node,) = ast.parse(source).body
     if not isinstance(node, ast.FunctionDef):
@@ -57,4 +61,5 @@ def body(function: Callable[..., Any]) -> list[str]:
         if token.type == tokenize.COMMENT:
             row, column = token.start
             lines[row - 1] = lines[row - 1][:column]
-    return [line.strip() for line in lines[node.body[0].lineno - 1 :] if line.strip()]
+    inside = (line.rstrip() for line in lines[node.body[0].lineno - 1 :])
+    return textwrap.dedent("\n".join(line for line in inside if line)).splitlines()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect as python_source
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -302,7 +303,60 @@ def test_without_a_mistake_there_is_no_alarm(chapter: ModuleType, rng: np.random
         assert_product(C, A, B)
 
 
+@pytest.mark.emulator
+def test_a_mistake_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
+    """What `mistakes.on_gpu` calls, here with the one mistake that the emulator lets run."""
+    launch, right = chapter.attempt("the same step again", size=128)
+    launch()
+    assert not right()
+
+
 # What was measured --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.emulator
+def test_the_benchmark_has_rows_for_every_rung_and_keeps_its_tables(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The whole of it but for the clock: kernels run, results are checked, and the files can be read again."""
+    timed = []
+
+    def compare(ours: Any, vendor: Any, **said: Any) -> list[bench.Row]:
+        timed.append((said["kernel"], said["size"]["M"]))
+        vendor()
+        speed = {"method": "burst of 40 launches", "inputs": "none", "ours_tflops": 1.0, "vendor_tflops": 2.0}
+        return [{**said["size"], "kernel": said["kernel"], "vendor": said["vendor_name"], **speed, "ratio": 0.5}]
+
+    outcomes = [{"mistake": "one", "right": 1, "wrong": 9, "ended": "ends"}]
+    monkeypatch.setattr(chapter, "SIZES", (128,))
+    monkeypatch.setattr(chapter.bench, "compare", compare)
+    monkeypatch.setattr(chapter.bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
+    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: outcomes)
+    monkeypatch.setattr(chapter.provenance, "collect", dict)
+    monkeypatch.setattr(chapter.nsight, "count", lambda program, kernels, metrics: [dict.fromkeys(metrics, 1.5)] * 12)
+    rows = bench.validated(chapter.benchmark(), CHAPTER)
+    assert timed == [("04 scalar FMA", 128), *((f"06 {name}", 128) for name in RUNGS)] and len(rows) == len(timed)
+    assert chapter.kept("mistakes") == outcomes
+    counters = chapter.kept("counters")
+    assert list(counters) == ["cuBLAS float32", "04 scalar FMA", *(f"06 {name}" for name in RUNGS)]
+    assert set(counters["cuBLAS float32"]) == set(chapter.COUNTERS)
+    (tmp_path / f"{CHAPTER}_counters.json").unlink()
+    with pytest.raises(bench.BenchError, match="python -m cutetut bench 06_smem_tiling"):
+        chapter.kept("counters")
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("launches", [0, 11])
+def test_without_all_counters_there_are_none(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, launches: int
+) -> None:
+    def count(program: Any, kernels: str, metrics: list[str]) -> list[dict[str, float]]:
+        if not launches:
+            raise chapter.nsight.NothingCounted("no ncu")
+        return [dict.fromkeys(metrics, 1.0)] * launches
+
+    monkeypatch.setattr(chapter.nsight, "count", count)
+    assert chapter.counted_on_gpu() == {}
 
 
 def test_what_the_text_claims_is_in_the_table() -> None:

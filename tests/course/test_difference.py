@@ -28,18 +28,33 @@ def after(
 
 def test_only_code_is_compared() -> None:
     found = difference(before, after)
-    assert found.lines == ("+if total:", '+print("# not a comment")')
+    assert found.lines == ("+ if total:", '+ print("# not a comment")')
     assert (found.gone, found.come) == (0, 2)
     assert str(found).endswith("0 lines go, 2 come")
 
 
 def test_both_directions() -> None:
-    assert difference(after, before).lines == ("-if total:", '-print("# not a comment")')
+    assert difference(after, before).lines == ("- if total:", '- print("# not a comment")')
     assert difference(before, before).lines == ()
 
 
 def test_a_body_is_lines_without_comments() -> None:
     assert body(before) == ["total = a + b", "total += 1", "return total"]
+
+
+def test_lines_are_shown_as_they_are_indented() -> None:
+    def loop(a: int) -> int:
+        for step in range(a):
+            if step:
+                a += step  # within two blocks
+        return a
+
+    def nothing(a: int) -> int:
+        return a
+
+    assert difference(nothing, loop).lines == (
+        "+ for step in range(a):", "+     if step:", "+         a += step",
+    )  # fmt: skip
 
 
 def test_what_is_no_function_is_refused() -> None:
