@@ -25,6 +25,7 @@ class Rung:
 
 RUNGS = (
     Rung("04_scalar_fma_gemm", "scalar FMA, float32", r"04 scalar FMA"),
+    Rung("06_smem_tiling", "shared memory, float32"),
     Rung("07_mma_sync", "mma.sync", r"07 \d+x\d+x\d+, \d+ warps"),
     Rung("08_wgmma_ss", "WGMMA", r"08 WGMMA .*"),
     Rung("12_tma_pipeline", "TMA pipeline", r"12 TMA pipeline.*"),
