@@ -83,6 +83,7 @@ CHECKS = {1: "check_pad", 2: "check_lanes", 3: "check_epilogue", 4: "check_one_b
 WRONG = {  # a part of what the check has to say
     1: {
         "8": "8 wavefronts",
+        "4": "another one is asked for",
         "0": "32 wavefronts",
         "2": "not a multiple of 16",
         "36": "less than the row",
@@ -129,7 +130,7 @@ WRONG = {  # a part of what the check has to say
     },
 }
 RIGHT = {
-    1: ["4", "12", "28.0", "np.int64(20)"],
+    1: ["12", "28.0", "np.int64(20)"],
     2: [
         "(((2, 2), (2, 4)), ((1, 4), (2, 8)))",
         "(((2, 2), (2, 2, 2)), ((2, 8), (1, 4, 16)))",

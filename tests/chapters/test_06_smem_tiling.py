@@ -96,8 +96,8 @@ def test_every_rung_is_tested(chapter: ModuleType) -> None:
 def test_every_rung_matches_float64(chapter: ModuleType, rng: np.random.Generator, device: str, name: str) -> None:
     launch, plan = chapter.RUNGS[name]
     for k_tiles in (1, 5):
-        A, B = normal(rng, device, F32, (128, k_tiles * plan.tile[2]), (256, k_tiles * plan.tile[2]))
-        C = torch.full((128, 256), float("nan"), device=device)
+        A, B = normal(rng, device, F32, (128, k_tiles * plan.tile[2]), (128, k_tiles * plan.tile[2]))
+        C = torch.full((128, 128), float("nan"), device=device)
         compiled(chapter, launch, plan, A, B, C)
         assert_product(C, A, B)
 
@@ -322,7 +322,7 @@ def test_the_benchmark_has_rows_for_every_rung_and_keeps_its_tables(
     timed = []
 
     def compare(ours: Any, vendor: Any, **said: Any) -> list[bench.Row]:
-        timed.append((said["kernel"], said["size"]["M"]))
+        timed.append((said["kernel"], said["vendor_name"]))
         vendor()
         speed = {"method": "burst of 40 launches", "inputs": "none", "ours_tflops": 1.0, "vendor_tflops": 2.0}
         return [{**said["size"], "kernel": said["kernel"], "vendor": said["vendor_name"], **speed, "ratio": 0.5}]
@@ -335,10 +335,11 @@ def test_the_benchmark_has_rows_for_every_rung_and_keeps_its_tables(
     monkeypatch.setattr(chapter.provenance, "collect", dict)
     monkeypatch.setattr(chapter.nsight, "count", lambda program, kernels, metrics: [dict.fromkeys(metrics, 1.5)] * 12)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
-    assert timed == [("04 scalar FMA", 128), *((f"06 {name}", 128) for name in RUNGS)] and len(rows) == len(timed)
+    names = ["04 scalar FMA", *(f"06 {name}" for name in RUNGS)]
+    assert timed == [(name, "cuBLAS float32") for name in names] and len(rows) == len(timed)
     assert chapter.kept("mistakes") == outcomes
     counters = chapter.kept("counters")
-    assert list(counters) == ["cuBLAS float32", "04 scalar FMA", *(f"06 {name}" for name in RUNGS)]
+    assert list(counters) == ["cuBLAS float32", *names]
     assert set(counters["cuBLAS float32"]) == set(chapter.COUNTERS)
     (tmp_path / f"{CHAPTER}_counters.json").unlink()
     with pytest.raises(bench.BenchError, match="python -m cutetut bench 06_smem_tiling"):
@@ -363,7 +364,7 @@ def test_what_the_text_claims_is_in_the_table() -> None:
     if not bench.data_file(CHAPTER).is_file():
         pytest.skip("not measured yet: python -m cutetut bench 06_smem_tiling, on an H200")
     rows = [r for r in bench.read(CHAPTER)["rows"] if r["M"] == 4096 and r["method"].startswith("burst")]
-    ratio = {row["kernel"]: row["ratio"] for row in rows}
+    ratio = {row["kernel"]: row["ratio"] for row in rows if row["vendor"] == "cuBLAS float32"}
     ours = ratio["06 5 lanes 4x8, copies spread"]
     assert ours >= 0.85  # what issue 13 asks for
     assert ratio["06 4 fragments ahead, K-major"] < ratio["06 4 fragments ahead"] < ours
