@@ -2,7 +2,8 @@
 //
 // A layout here is { shape, stride, outer }: two trees (a number, or an array of trees) of the same nesting, and
 // `outer`, the swizzle and offset in front, or null. What cannot be done throws a LayoutError that says why. The
-// results equal CuTe DSL's, nesting included; the tests ask CuTe DSL thousands of times. layout_text.js stands in
+// results equal CuTe DSL's, nesting included; the tests ask CuTe DSL thousands of times. CuTe DSL also answers where
+// an operation has no meaning, and so does this file; layout_laws.js finds those answers. layout_text.js stands in
 // front of this file: one module, no bundler.
 
 const EXACT = 2 ** 31 - 1; // numbers of layouts and of offsets
@@ -219,17 +220,15 @@ function composed(left, { shape, stride }, note) {
   return found;
 }
 
-/** Whether steps of `pace` cross the end of a mode of `n` always at the same place, or never reach it. */
-const fits = (rest, pace, n) => pace % n === 0 || n % pace === 0 || (pace < n && (rest - 1) * pace < n);
-
 /** Walk `count` steps of `step` through the left modes; returns the modes that this walk has. */
 function walked(left, count, step, note) {
   const found = [];
   let [rest, pace] = [count, step];
   for (const [n, d] of left.slice(0, -1)) {
-    if (!fits(rest, Math.abs(pace), n)) {
+    if (n === 0) throw overlap();
+    if (pace % n !== 0 && Math.abs(pace) > n) {
       throw new LayoutError(`stride ${step} of ${count}:${step} does not fit the left mode ${n}:${d}: ` +
-        `${Math.abs(pace)} does not divide ${n}, nor ${n} it`);
+        `${Math.abs(pace)} is more than ${n} and no multiple of it`);
     }
     const room = ceilDiv(n, Math.abs(pace));
     const here = pace;
@@ -261,23 +260,40 @@ function walked(left, count, step, note) {
 function complement(layout, cotarget, note = () => {}) {
   refuseSwizzle(layout, "complement");
   if (!(cotarget >= 1)) throw new LayoutError(`the cotarget is ${cotarget}: it is a number of offsets, at least 1`);
+  return refuseEmpty(completed(layout, cotarget, note));
+}
+
+/** The complement, also where a mode of it is empty. A `cotarget` that is a list is cut mode by mode, as CuTe does. */
+function completed(layout, cotarget, note) {
   const modes = pairsOf(filter(layout)).filter(([n, d]) => n !== 1 || d !== 0).sort((a, b) => a[1] - b[1]);
   const gaps = [];
   let reach = 1;
   for (const [n, d] of modes) {
     if (d < 0) throw new LayoutError(`mode ${n}:${d} has a negative stride: a complement needs strides above 0`);
-    if (d < reach || d % reach !== 0) {
-      throw new LayoutError(`mode ${n}:${d} cannot be completed: the modes before it reach ${reach} offsets, ` +
-        `and its stride ${d} is no multiple of that`);
-    }
-    note(`${n}:${d}: ${d / reach} copies of what is below fill the gap up to ${d}`);
-    gaps.push([d / reach, reach]);
+    const copies = Math.floor(d / reach);
+    note(`${n}:${d}: ${copies} ${copies === 1 ? "copy" : "copies"} of what is below it up to ${d}`);
+    gaps.push([copies, reach]);
     reach = n * d;
   }
-  gaps.push([ceilDiv(cotarget, reach), reach]);
-  note(`up to the cotarget ${cotarget}: ${ceilDiv(cotarget, reach)} copies in steps of ${reach}`);
+  let rest = reach;
+  const parts = [cotarget].flat().map((n) => {
+    const part = ceilDiv(n, rest);
+    rest = ceilDiv(rest, n);
+    return part;
+  });
+  note(`up to ${[cotarget].flat().join("×")}: ${product(parts)} in steps of ${reach}`);
+  gaps.push([product(parts), reach]);
   return flat(merged(gaps));
 }
+
+/** Refuse a result with a mode of size 0, which overlapping modes lead to. */
+function refuseEmpty(layout) {
+  if (leavesOf(layout.shape).some((n) => n < 1)) throw overlap();
+  return layout;
+}
+
+const overlap = () => new LayoutError("two modes overlap: the stride of one lies inside the reach of the other, and " +
+  "nothing completes such a layout");
 
 /** The layout R with A(R(k)) = k for as many k from 0 on as A's strides allow. */
 function rightInverse(layout, note = () => {}) {
@@ -285,9 +301,9 @@ function rightInverse(layout, note = () => {}) {
   const found = [];
   let next = 1;
   for (const [n, d, before] of byStride(layout)) {
-    if (Math.abs(d) !== next) continue;
+    if (d !== next) continue;
     note(`${n}:${d} goes on at ${next}; its index counts in steps of ${before}`);
-    found.push([n, Math.sign(d) * before]);
+    found.push([n, before]);
     next *= n;
   }
   return flat(merged(found));
@@ -311,6 +327,7 @@ function leftInverse(layout, note = () => {}) {
   let reach = 1;
   let step = 0;
   for (const [n, d, before] of byStride(layout)) {
+    if (d < 0) throw new LayoutError(`mode ${n}:${d} cannot be inverted: its stride is negative`);
     if (d % reach !== 0) {
       throw new LayoutError(`mode ${n}:${d} cannot be inverted: its stride is no multiple of ${reach}`);
     }

@@ -9,9 +9,9 @@ function logicalDivide(layout, tiler, note = () => {}) {
   if (layout.outer) return { ...logicalDivide(inside(layout), tiler, note), outer: layout.outer };
   if (tiler.tuple) return eachMode(layout, tiler, (mode, one) => logicalDivide(mode, one, note));
   if (tiler.outer) throw new LayoutError("the tiler is swizzled: only the layout that is divided may be");
-  const rest = complement(tiler, sizeOf(layout.shape), note);
+  const rest = completed(tiler, leavesOf(coalesce(layout).shape), note);
   note(`the tiler ${writeLayout(tiler)} and its complement ${writeLayout(rest)} reach every index once`);
-  return composition(layout, together([tiler, rest]), note);
+  return refuseEmpty(composition(layout, together([tiler, rest]), note));
 }
 
 /** Apply an operation mode by mode; the modes that the tuple has no tiler for stay as they are. */
@@ -52,9 +52,9 @@ function logicalProduct(layout, tiler, note = () => {}) {
   if (layout.outer) return { ...logicalProduct(inside(layout), tiler, note), outer: layout.outer };
   if (tiler.tuple) return eachMode(layout, tiler, (mode, one) => logicalProduct(mode, one, note));
   if (tiler.outer) throw new LayoutError("the tiler is swizzled: only the layout that is repeated may be");
-  const places = complement(layout, sizeOf(layout.shape) * cosizeOf(tiler), note);
+  const places = completed(layout, sizeOf(layout.shape) * cosizeOf(tiler), note);
   note(`copies of ${writeLayout(layout)} have room at ${writeLayout(places)}`);
-  return together([layout, composition(places, tiler, note)]);
+  return refuseEmpty(together([layout, composition(places, tiler, note)]));
 }
 
 const zippedProduct = logicalProduct; // CuTe DSL takes no tuple here, so there is nothing to unzip
@@ -135,9 +135,6 @@ function upcast(layout, factor) {
     if (isTuple(n)) return together(n.map((branch, i) => walk(branch, d[i])));
     if (d === 0) return lay(n, d);
     const step = Math.abs(d);
-    if (n > 1 && step % factor !== 0 && factor % step !== 0) {
-      throw new LayoutError(`mode ${n}:${d}: its stride and the ${factor} elements of one do not divide one another`);
-    }
     const grouped = ceilDiv(factor, step);
     return lay(ceilDiv(n, grouped), Math.sign(d) * ceilDiv(step, factor));
   };

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -12,6 +12,7 @@ from tests.widgets.layout_oracle import Argument, Case, Lay
 
 SIZES = (1, 2, 2, 3, 4, 4, 5, 6, 8)
 STRIDES = (0, 1, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+BACKWARDS = (*STRIDES, -1, -4)
 COTARGETS = (1, 2, 8, 24, 64, 96, 100, 512)
 BITS = (4, 8, 16, 32, 64)
 SWIZZLES = ((3, 4, 3), (2, 4, 3), (1, 4, 3), (3, 3, 3), (2, 0, 2), (2, 1, 5), (1, 2, 1))
@@ -20,12 +21,15 @@ TWO = ("blocked_product", "raked_product", "zipped_product", "tiled_product", "f
        "make_layout_tv")  # fmt: skip
 TILED = ("composition", "logical_divide", "zipped_divide", "tiled_divide", "flat_divide", "logical_product")
 SWIZZLED = (*TILED, "blocked_product", "raked_product", "append", "prepend", "coalesce", "filter", "recast_layout")
+# where strides may be negative: CuTe has no complement of such a layout
+SIGNED = ("filter", "right_inverse", "left_inverse", "coalesce", "composition", "append", "prepend", "slice_",
+          "recast_layout")  # fmt: skip
 OPERATIONS = (*ONE, *TWO, *TILED, "coalesce", "complement", "slice_", "recast_layout")
 
 
 def random_case(rng: random.Random, operation: str) -> Case:
     """A call of an operation of `OPERATIONS`; about one in twelve has a swizzled layout where CuTe takes one."""
-    layout = random_layout(rng)
+    layout = random_layout(rng, strides=BACKWARDS if operation in SIGNED else STRIDES)
     if operation in SWIZZLED and rng.random() < 0.08:
         layout = Lay(layout.shape, layout.stride, rng.choice(SWIZZLES))
     return Case(operation, (layout, *_others(rng, operation, layout)))
@@ -48,7 +52,7 @@ def _others(rng: random.Random, operation: str, layout: Lay) -> tuple[Argument, 
     return (random_layout(rng, depth=1),)
 
 
-def random_layout(rng: random.Random, depth: int = 2, most: int = 512) -> Lay:
+def random_layout(rng: random.Random, depth: int = 2, most: int = 512, strides: Sequence[int] = STRIDES) -> Lay:
     """Half of them compact in some order, others with gaps, a quarter with strides from a list."""
     while True:
         shape = _tree(rng, rng.choice((0, 1, depth)))
@@ -56,7 +60,7 @@ def random_layout(rng: random.Random, depth: int = 2, most: int = 512) -> Lay:
             break
     kind = rng.choice(("gaps", "gaps", "list", "compact"))
     if kind == "list":
-        return Lay(shape, _like(shape, lambda: rng.choice(STRIDES)))
+        return Lay(shape, _like(shape, lambda: rng.choice(strides)))
     return Lay(shape, _compact(rng, shape, 0.2 if kind == "gaps" else 0.0))
 
 
