@@ -45,18 +45,22 @@ function flat(pairs) {
 
 /** The strides that make a shape compact, the first mode fastest. */
 function compact(shape) {
+  const { stride } = identity(shape);
+  const walk = (n, d) => (isTuple(n) ? n.map((branch, i) => walk(branch, d[i])) : n === 1 ? 0 : d);
+  return lay(shape, walk(shape, stride)); // as CuTe writes it: along one element there is no step
+}
+
+/** The layout of a shape that maps each index to itself; past its end too, so it steps along one element as well. */
+function identity(shape) {
   let next = 1;
   const walk = (tree) => {
     if (isTuple(tree)) return tree.map(walk);
-    const stride = tree === 1 ? 0 : next; // as CuTe writes it: along one element there is no step
+    const stride = next;
     next *= tree;
     return stride;
   };
   return lay(shape, walk(shape));
 }
-
-/** The layout of a shape that maps each index to itself. */
-const identity = (shape) => compact(shape);
 
 /** The largest offset and one; a swizzle moves offsets only inside blocks, which count whole. */
 function cosizeOf(layout) {

