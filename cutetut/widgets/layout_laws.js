@@ -94,11 +94,12 @@ function sliceLaw({ layout, other, result }) {
 
 function filterLaw({ layout, result }) {
   const values = allValues(layout);
+  const firsts = new Map(values.map((offset, index) => [offset, index]).reverse());
   const at = (index) => {
     const offset = valueAt(result, index);
-    const first = values.indexOf(offset);
-    return { words: first < 0 ? `A has no offset ${offset}` : `R(${index}) = ${offset} = A(${first})`,
-      holds: first >= 0, a: first < 0 ? null : first, b: null };
+    const first = firsts.get(offset) ?? null;
+    return { words: first === null ? `A has no offset ${offset}` : `R(${index}) = ${offset} = A(${first})`,
+      holds: first !== null, a: first, b: null };
   };
   const whole = () => (new Set(values).size === new Set(allValues(result)).size ? null : "R leaves out an offset of A");
   return { text: "R has the offsets of A, without repeats of stride 0", at, whole };

@@ -17,6 +17,9 @@ from cutetut.widgets.layout_text import LayoutText, read_layout
 Tree = layouts.IntTree
 
 
+ALGEBRA = ("layout_text.js", "layout_algebra.js", "layout_tilings.js", "layout_operations.js", "layout_laws.js")
+
+
 class LayoutViewer(Picker):
     """Show the offsets of a layout that the reader can change, and how one coordinate becomes its offset.
 
@@ -39,13 +42,16 @@ class LayoutViewer(Picker):
         traitlets.TraitError: an index or a name that cannot be.
     """
 
-    _esm = source("common.js", "tile.js", "layout_text.js", "layout_viewer.js")
+    _esm = source("common.js", "tile.js", *ALGEBRA, "layout_panels.js", "layout_parts.js", "layout_history.js", "layout_viewer.js")
     _css = source("common.css", "layout_viewer.css")
 
     title = traitlets.Unicode("").tag(sync=True)
     name = traitlets.Unicode("layout").tag(sync=True)
     text = traitlets.Unicode("1:0").tag(sync=True)
+    operation = traitlets.Unicode("").tag(sync=True)
+    other = traitlets.Unicode("").tag(sync=True)
     index = traitlets.Int(0).tag(sync=True)
+    page = traitlets.Unicode("").tag(sync=True)
     _ramp = traitlets.Unicode("").tag(sync=True)
 
     def __init__(
