@@ -176,7 +176,7 @@ class Answer {
 class Entry {
   /** `typed(text)` is called as the reader types; what it throws is said, until `right()` can be. */
   constructor(id, name, typed, right) {
-    Object.assign(this, { typed, right, error: null });
+    Object.assign(this, { typed, right, error: null, shown: null });
     this.box = make("input", { type: "text", id, class: `tp-text tp-${name}`, spellcheck: "false",
       autocomplete: "off", autocapitalize: "off", "aria-describedby": `${id}-message`,
       oninput: () => this.take(this.box.value) });
@@ -206,9 +206,11 @@ class Entry {
     this.mistake.replaceChildren(...(typeof error?.at === "number" ? placeIn(box.value, error.at) : []));
   }
 
-  /** Show a text that is right, unless the reader is typing it. */
+  /** Show the model's text, unless the reader is typing. What was typed and is wrong stays until the text changes. */
   show(text) {
+    if (this.error && text === this.shown) return;
     this.error = null;
+    this.shown = text;
     if (document.activeElement !== this.box) this.box.value = text;
     this.say();
   }

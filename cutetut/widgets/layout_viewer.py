@@ -21,6 +21,7 @@ IN_LINKS = ("at", "op", "with")  # what the parts of a link are called
 
 
 ALGEBRA = ("layout_text.js", "layout_algebra.js", "layout_tilings.js", "layout_operations.js", "layout_laws.js")
+VIEW = ("layout_panels.js", "layout_parts.js", "layout_history.js", "layout_viewer.js")
 
 
 class LayoutViewer(Picker):
@@ -46,8 +47,8 @@ class LayoutViewer(Picker):
         page: the address of the published page, to which links lead from JupyterLab. Without one the reader can copy
             the call that makes the view instead.
 
-    Traits (both ways, also from the browser): `text` is the layout, `operation` and `other` are as above, `index` is the
-    selected 1-D coordinate. A new layout keeps the index where it can, and starts again at 0 otherwise.
+    Traits (both ways, also from the browser): `text` is the layout, `operation` and `other` are as above, `index` is
+    the selected 1-D coordinate. A new layout keeps the index where it can, and starts again at 0 otherwise.
 
     Raises:
         layouts.LayoutError: a text that is no such layout or no such argument; the message says where and what to
@@ -55,7 +56,7 @@ class LayoutViewer(Picker):
         traitlets.TraitError: an operation, an index or a name that cannot be.
     """
 
-    _esm = source("common.js", "tile.js", *ALGEBRA, "layout_panels.js", "layout_parts.js", "layout_history.js", "layout_viewer.js")
+    _esm = source("common.js", "tile.js", *ALGEBRA, *VIEW)
     _css = source("common.css", "layout_viewer.css")
 
     title = traitlets.Unicode("").tag(sync=True)

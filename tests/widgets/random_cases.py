@@ -1,4 +1,4 @@
-"""Random calls of the layout algebra: layouts with and without gaps, repetitions and swizzles, and tilers for them."""
+"""Random calls of the layout algebra: layouts with gaps, repetitions and swizzles or none, and tilers for them."""
 
 from __future__ import annotations
 

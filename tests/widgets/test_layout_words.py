@@ -12,12 +12,13 @@ import pytest
 
 from cutetut import layouts
 from cutetut.widgets.layout_operations import KINDS
+from cutetut.widgets.layout_viewer import ALGEBRA
 from tests.widgets import node
 from tests.widgets.layout_oracle import CRASHED, REFUSED, Lay, answers, written
 from tests.widgets.random_cases import BACKWARDS, OPERATIONS, SWIZZLES, random_case, random_layout
 from tests.widgets.test_layout_viewer import BAD_ARGUMENTS
 
-WIDGET = (*node.ALGEBRA, "layout_panels.js")
+WIDGET = (*ALGEBRA, "layout_panels.js")
 
 
 def swizzled(rng: random.Random) -> Lay:
