@@ -12,7 +12,6 @@ import numbers as abc_numbers
 from collections.abc import Callable
 from typing import Any
 
-
 from cutetut import layouts
 from cutetut.layouts import LayoutError
 from cutetut.widgets.layout_operations import layout_of

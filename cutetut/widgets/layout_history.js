@@ -5,12 +5,15 @@
 const PAUSE = 1200; // milliseconds after which typing in the same box is another step
 const KEPT = 100; // steps that can be undone
 
+/** A button with a word on it. */
+const wideButton = (name, text, onclick) => make("button", { type: "button", class: `tp-wide ${name}`, onclick }, text);
+
 /** The views that were shown, one after the other. A view is what the model's `names` held. */
 class History {
   constructor(model, names, changed) {
     Object.assign(this, { model, names, changed, views: [], at: -1, moving: false, when: 0 });
-    const button = (text, by) => make("button", { type: "button", class: "tp-wide", onclick: () => this.move(by) }, text);
-    [this.back, this.forth] = [button("undo", -1), button("redo", 1)];
+    this.back = wideButton("tp-undo", "undo", () => this.move(-1));
+    this.forth = wideButton("tp-redo", "redo", () => this.move(1));
   }
 
   /** Take the present view as one more step, or as more typing in the last one. */

@@ -19,8 +19,14 @@ const LAWS = {
   right_inverse: rightLaw, left_inverse: leftLaw, make_layout_tv: tvLaw, recast_layout: recastLaw,
 };
 
-const equal = (words, left, right, more = {}) =>
-  ({ words: left === right ? words : `${words}, but ${left} is not ${right}`, holds: left === right, a: null, b: null, ...more });
+/** What a law says at one index: words, and the indices of A and B it is about. */
+const said = (words, { a = null, b = null } = {}) => ({ words, holds: true, a, b });
+
+/** The same of a law that says that two numbers are equal. */
+function equal(words, left, right, about) {
+  if (left === right) return said(words, about);
+  return { ...said(`${words}, but ${left} is not ${right}`, about), holds: false };
+}
 const known = (index, layout) => (index >= 0 && index < sizeOf(layout.shape) ? index : null);
 const allValues = (layout) => Array.from({ length: sizeOf(layout.shape) }, (_, index) => valueAt(layout, index));
 
@@ -30,7 +36,7 @@ function throughLaw({ name, layout, other, result }) {
   const indexOf = name === "coalesce" ? (index) => index : throughIndices(name, layout, other);
   const at = (index) => {
     const k = indexOf(index);
-    if (k === null) return { words: `R(${index}) is past the end of A: its tile is cut off`, holds: true, a: null, b: null };
+    if (k === null) return said(`R(${index}) is past the end of A: its tile is cut off`);
     const [left, right] = [valueAt(result, index), valueAt(layout, k)];
     const step = composed ? `A(B(${index})) = A(${k})` : `A(${k})`;
     return equal(`R(${index}) = ${left}, ${step} = ${right}`, left, right, { a: k, b: composed ? index : null });
@@ -89,7 +95,8 @@ function sliceLaw({ layout, other, result }) {
     const [left, right] = [valueAt(result, index) + start, valueAt(layout, k)];
     return equal(`R(${index}) + ${start} = ${left}, A(${k}) = ${right}`, left, right, { a: known(k, layout) });
   };
-  return { text: `R(i) + ${start} = A(k): the offset ${start} of the fixed coordinates is not in R`, at, whole: () => null };
+  const text = `R(i) + ${start} = A(k): the offset ${start} of the fixed coordinates is not in R`;
+  return { text, at, whole: () => null };
 }
 
 function filterLaw({ layout, result }) {
@@ -108,7 +115,7 @@ function filterLaw({ layout, result }) {
 function complementLaw({ layout, other, result }) {
   const at = (index) => {
     const start = valueAt(result, index);
-    return { words: `copy ${index} of A starts at R(${index}) = ${start}`, holds: true, a: null, b: null };
+    return said(`copy ${index} of A starts at R(${index}) = ${start}`);
   };
   const whole = () => {
     const size = sizeOf(result.shape);
@@ -119,7 +126,7 @@ function complementLaw({ layout, other, result }) {
   return { text: `A(i) + R(j) has every offset below ${other} once`, at, whole };
 }
 
-/** Where copies of a layout start that cover all offsets once, each at the lowest offset still free; null if none do. */
+/** Where copies of a layout that cover all offsets once start, each at the lowest offset still free; null if none. */
 function lowestStarts(layout, wanted) {
   const own = [...new Set(allValues(layout))];
   const covered = new Set();
@@ -146,9 +153,7 @@ function misplaced(layout, copies) {
 }
 
 function productLaw({ name, layout, other, result, note }) {
-  if (other.tuple) {
-    return { text: "mode by mode, R(i, j) = A(i) + C(B(j))", at: (index) => equal(`R(${index})`, 0, 0), whole: () => null };
-  }
+  if (other.tuple) return modewiseLaw(layout, other, result);
   const places = completed(inside(layout), sizeOf(layout.shape) * cosizeOf(other), () => {});
   const startOf = (place) => (place === 0 ? 0 : valueAt(places, place)); // where modes overlap, C has no other place
   const [blocks, copies] = pairIndices(name, layout, other);
@@ -157,11 +162,32 @@ function productLaw({ name, layout, other, result, note }) {
     const [block, place] = [valueAt(inside(layout), a), valueAt(other, b)];
     const start = startOf(place);
     const [left, right] = [valueAt(result, index), swizzled(layout.outer, block + start)];
-    return equal(`R(${index}) = ${left}, A(${a}) + C(B(${b})) = ${block} + C(${place}) = ${block} + ${start}`, left, right,
-      { a, b });
+    const sum = `A(${a}) + C(B(${b})) = ${block} + C(${place}) = ${block} + ${start}`;
+    return equal(`R(${index}) = ${left}, ${sum}`, left, right, { a, b });
   };
   const whole = () => misplaced(inside(layout), allValues(other).map((place) => [place, startOf(place)]));
   return { text: `R = A(i) + C(B(j)), C = ${writeLayout(places)}, the complement of A`, at, whole };
+}
+
+/** The law of a logical product by a tuple: that of each mode which has a tiler. */
+function modewiseLaw(layout, other, result) {
+  const [modes, own] = [modesOf(result), modesOf(layout)];
+  const parts = other.tuple.map((tiler, i) =>
+    productLaw({ name: "logical_product", layout: own[i], other: tiler, result: modes[i] }));
+  const at = (index) => {
+    let rest = index;
+    const found = parts.map((part, i) => {
+      const size = sizeOf(modes[i].shape);
+      const here = part.at(rest % size);
+      rest = Math.floor(rest / size);
+      return here;
+    });
+    const wrong = found.findIndex(({ holds }) => !holds);
+    const words = found.map((part, i) => `mode ${i}: ${part.words}`);
+    return { words: wrong < 0 ? words.join("; ") : words[wrong], holds: wrong < 0, a: null, b: null };
+  };
+  const whole = () => parts.map((part) => part.whole()).find((wrong) => wrong !== null) ?? null;
+  return { text: "mode by mode, R(i, j) = A(i) + C(B(j)), C the complement of A", at, whole };
 }
 
 /** For each index of a product, the index of A and that of B, as two layouts shaped like it. */
@@ -181,7 +207,8 @@ function appendLaw({ name, layout, other, result }) {
   const at = (index) => {
     const [one, two] = [index % size, Math.floor(index / size)];
     const [a, b] = name === "append" ? [one, two] : [two, one];
-    const [left, right] = [valueAt(result, index), swizzled(layout.outer, valueAt(inside(layout), a) + valueAt(other, b))];
+    const sum = valueAt(inside(layout), a) + valueAt(other, b);
+    const [left, right] = [valueAt(result, index), swizzled(layout.outer, sum)];
     return equal(`R(${index}) = ${left}, from A(${a}) and B(${b})`, left, right, { a, b });
   };
   return { text: name === "append" ? "R(i, j) = A(i) + B(j)" : "R(j, i) = A(i) + B(j)", at, whole: () => null };
@@ -201,8 +228,7 @@ function leftLaw({ layout, result }) {
   const at = (index) => {
     const k = valueAt(result, index);
     const there = values[k] === index;
-    return { words: there ? `R(A(${k})) = R(${index}) = ${k}` : `no index of A has offset ${index}`, holds: true,
-      a: there ? k : null, b: null };
+    return there ? said(`R(A(${k})) = R(${index}) = ${k}`, { a: k }) : said(`no index of A has offset ${index}`);
   };
   const whole = () => {
     const first = values.findIndex((offset, index) => valueAt(result, offset) !== index);
@@ -218,8 +244,8 @@ function tvLaw({ layout, other, result }) {
     const [thread, held] = [index % count, Math.floor(index / count)];
     const place = valueAt(result, index);
     const back = valueAt(tile, place);
-    return equal(`R(${thread}, ${held}) = ${place}: place ${place} of the tile is thread ${thread}, value ${held}`, back, index,
-      { a: thread, b: held });
+    const words = `R(${thread}, ${held}) = ${place}: place ${place} of the tile is thread ${thread}, value ${held}`;
+    return equal(words, back, index, { a: thread, b: held });
   };
   return { text: "R(thread, value) = the place in the tile, counted down its columns", at, whole: () => null };
 }
@@ -230,7 +256,7 @@ function recastLaw({ layout, other, result }) {
   const parts = (offset, bits) => Array.from({ length: bits / grain }, (_, k) => (offset * bits) / grain + k);
   const at = (index) => {
     const offset = valueAt(result, index);
-    return { words: `R(${index}) = ${offset}: bits ${offset * wide} to ${(offset + 1) * wide - 1}`, holds: true, a: null, b: null };
+    return said(`R(${index}) = ${offset}: bits ${offset * wide} to ${(offset + 1) * wide - 1}`);
   };
   const whole = () => {
     const before = new Set(allValues(layout).flatMap((offset) => parts(offset, old)));

@@ -19,8 +19,8 @@ function wholeNumber(tree, wanted) {
 
 function readBits(text) {
   const bits = readTree(text.trim().startsWith("(") ? text : `(${text})`);
-  if (bits.length !== 2 || bits.some(isTuple)) throw new LayoutError("type the new bits and the old bits, such as 32,16");
-  return bits;
+  if (bits.length === 2 && !bits.some(isTuple)) return bits;
+  throw new LayoutError("type the new bits and the old bits, such as 32,16");
 }
 
 /** `other`: the kind of the second argument; `hint`: what it is; `start`: one to begin with, for a layout. */
@@ -44,7 +44,8 @@ const OPERATIONS = {
   slice_: { other: "coordinate", hint: "coordinate with _ where it is free", start: cutFor, run: slice },
   append: { other: "layout", hint: "B, the new last mode", start: () => "2:1", run: appended },
   prepend: { other: "layout", hint: "B, the new first mode", start: () => "2:1", run: prepended },
-  make_layout_tv: { other: "layout", hint: "layout of the values; A is that of the threads", start: copiesFor, run: makeLayoutTv },
+  make_layout_tv: { other: "layout", hint: "layout of the values; A is that of the threads", start: copiesFor,
+    run: makeLayoutTv },
   recast_layout: { other: "bits", hint: "new bits, old bits", start: () => "16,32",
     run: (layout, [wide, old]) => recast(layout, wide, old) },
 };

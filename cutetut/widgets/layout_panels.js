@@ -73,15 +73,20 @@ class Panel {
   }
 }
 
-/** Write each cell's offset into it, where it has room. */
-function writeOffsets({ tile, layout, offsets, map }, selected) {
-  const size = lettersFor(tile, most(offsets.map((offset) => String(offset).length)));
-  if (!size) return;
+/** Write lines into each cell, in ink that stands out, where the cells have room for them. */
+function writeCells({ tile, map }, linesAt, selected) {
+  const lines = Array.from({ length: map.rows * map.cols }, (_, place) => linesAt(place));
+  const room = lettersFor(tile, most(lines.flat().map((line) => line.length)));
+  const size = lines[0].length > 1 ? Math.min(room, (0.36 * tile.high) / tile.dpr) : room;
+  if (size < 7) return;
   tile.letters(size);
-  offsets.forEach((offset, index) => {
-    const place = placeOf(layout, index);
-    tile.write(place, [String(offset)], place === selected ? tile.theme["on-accent"] : inkOn(map.rgb(place)));
-  });
+  const ink = (place) => (place === selected ? tile.theme["on-accent"] : inkOn(map.rgb(place)));
+  lines.forEach((some, place) => tile.write(place, some, ink(place)));
+}
+
+/** Write each cell's offset into it. */
+function writeOffsets(view, selected) {
+  writeCells(view, (place) => [String(view.offsets[indexOf(view.layout, place)])], selected);
 }
 
 // ------------------------------------------------------------------------------------- the memory strip
@@ -132,17 +137,20 @@ class Strip {
     if (!this.map) return;
     const { tile, indices, map } = this;
     const selected = this.offsets[index] - this.low;
-    const words = indices.map((found) => (found.length > 1 ? `${found[0]}+${found.length - 1}` : String(found[0] ?? "")));
     tile.fresh();
     tile.fill(Array.from({ length: map.owner.length - indices.length }, (_, i) => indices.length + i), tile.theme.bg);
     tile.fill([selected], tile.theme.accent);
     tile.ring(selected);
-    const size = lettersFor(tile, most(words.map((word) => word.length)));
-    if (size) tile.letters(size);
-    if (size) words.forEach((word, place) => tile.write(place, [word], place === selected ? tile.theme["on-accent"] : inkOn(map.rgb(place))));
-    const shared = indices[selected];
-    const others = shared.length > 1 ? `: indices ${shared.slice(0, 6).join(", ")}${shared.length > 6 ? " and more" : ""}` : "";
-    this.label.textContent = `memory: each cell is an offset, in it the index that has it · offset ${this.offsets[index]}${others}`;
+    const count = ([first, ...more]) => (more.length ? `${first}+${more.length}` : String(first ?? ""));
+    writeCells(this, (place) => [count(indices[place] ?? [])], selected);
+    this.label.textContent = "memory: each cell is an offset, in it the index that has it" +
+      ` · offset ${this.offsets[index]}${this.sharing(indices[selected])}`;
+  }
+
+  /** Which indices share an offset, in words. */
+  sharing(indices) {
+    if (indices.length < 2) return "";
+    return `: indices ${indices.slice(0, 6).join(", ")}${indices.length > 6 ? " and more" : ""}`;
   }
 }
 
@@ -209,13 +217,9 @@ class TvPanel {
     tile.outline(this.placeAt.filter((_, other) => other % threads === index % threads));
     tile.fill([selected], tile.theme.accent);
     tile.ring(selected);
-    const words = Array.from(map.owner, (thread, place) => [`T${thread}`, `V${Math.floor((indexAt.get(place) ?? 0) / threads)}`]);
-    const size = Math.min(lettersFor(tile, most(words.flat().map((word) => word.length))), (0.36 * tile.high) / tile.dpr);
-    if (size >= 7) {
-      tile.letters(size);
-      words.forEach((lines, place) => tile.write(place, lines, place === selected ? tile.theme["on-accent"] : inkOn(map.rgb(place))));
-    }
-    this.label.textContent = `tile ${map.rows}×${map.cols}: thread ${index % threads}, value ${Math.floor(index / threads)} ` +
+    const valueOf = (of) => Math.floor((of ?? 0) / threads);
+    writeCells(this, (place) => [`T${map.owner[place]}`, `V${valueOf(indexAt.get(place))}`], selected);
+    this.label.textContent = `tile ${map.rows}×${map.cols}: thread ${index % threads}, value ${valueOf(index)} ` +
       `is row ${Math.floor(selected / map.cols)}, column ${selected % map.cols}`;
   }
 }

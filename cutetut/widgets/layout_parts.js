@@ -157,7 +157,8 @@ class Answer {
     this.lawText.textContent = law ? `${this.law.text} ${this.holds}. Here: ${law.words}` : "";
     for (const side of this.sides) {
       if (side instanceof TvPanel) side.paint(index);
-      else if (side instanceof Panel) side.paint(law[side.name.toLowerCase()], side.name === "A" ? this.tileAround(index) : []);
+      else if (side.name === "A") side.paint(law.a, this.tileAround(index));
+      else if (side.name === "B") side.paint(law.b);
     }
   }
 

@@ -70,14 +70,16 @@ function readSwizzle(text) {
   const found = /^\s*S<\s*(-?\d+)\s*,\s*(-?\d+)\s*,\s*(-?\d+)\s*>\s*o\s*(-?\d+)\s*o(?![a-z])/.exec(text);
   if (!found) {
     if (!/^\s*S|\bo\b/.test(text)) return [null, 0];
-    throw new LayoutError("a swizzled layout is S<B,M,S> o offset o shape:stride, such as S<3,4,3> o 0 o (8,64):(64,1)");
+    throw new LayoutError("a swizzled layout is S<B,M,S> o offset o shape:stride, such as " +
+      "S<3,4,3> o 0 o (8,64):(64,1)");
   }
   const [b, m, s, offset] = found.slice(1).map(Number);
-  if (Math.min(b, m) < 0) throw new LayoutError(`S<${b},${m},${s}>: B and M are whole numbers from 0 on`);
+  const name = `S<${b},${m},${s}>`;
+  if (Math.min(b, m) < 0) throw new LayoutError(`${name}: B and M are whole numbers from 0 on`);
   if (s < b) {
-    throw new LayoutError(`S<${b},${m},${s}>: S is less than B, so the bits that are read would be bits that are changed`);
+    throw new LayoutError(`${name}: S is less than B, so the bits that are read would be bits that are changed`);
   }
-  if (b + m + s > 30) throw new LayoutError(`S<${b},${m},${s}>: B + M + S is above 30, the bits of an offset here`);
+  if (b + m + s > 30) throw new LayoutError(`${name}: B + M + S is above 30, the bits of an offset here`);
   if (Math.abs(offset) > LARGEST) throw new LayoutError(`${offset} is too large: numbers up to ${LARGEST} are drawn`);
   return [{ b, m, s, offset }, found[0].length];
 }
@@ -139,7 +141,8 @@ class Reader {
   tiler() {
     const parts = this.sign === "(" ? this.list(() => this.tiler()) : this.number();
     if (this.sign === ":") return this.stride(parts);
-    return Array.isArray(parts) ? { tuple: parts } : { shape: parts, stride: parts === 1 ? 0 : 1, outer: null, plain: true };
+    if (Array.isArray(parts)) return { tuple: parts };
+    return { shape: parts, stride: parts === 1 ? 0 : 1, outer: null, plain: true };
   }
 
   /** The layout whose shape has been read, at the colon. */
@@ -219,7 +222,8 @@ function layoutOf(shape, stride, outer = null) {
   collect(shape, stride, "");
   const modes = Array.isArray(shape) ? shape : [shape];
   const rows = modes.length > 1 ? product(leavesOf(modes[0])) : 1;
-  const text = (outer ? `S<${outer.b},${outer.m},${outer.s}> o ${outer.offset} o ` : "") + `${write(shape)}:${write(stride)}`;
+  const front = outer ? `S<${outer.b},${outer.m},${outer.s}> o ${outer.offset} o ` : "";
+  const text = `${front}${write(shape)}:${write(stride)}`;
   return { text, shape, stride, outer, leaves, modes, size: below, rows, cols: below / rows };
 }
 

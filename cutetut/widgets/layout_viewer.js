@@ -25,8 +25,8 @@ class Viewer {
 
   build() {
     const choose = (index) => this.choose(index);
-    const help = "Click, tap or drag over cells. Arrow down and up walk through the coordinates, left and right go to " +
-      "the next column, space starts and stops a walk.";
+    const help = "Click, tap or drag over cells. Arrow down and up walk through the coordinates, left and right go " +
+      "to the next column, space starts and stops a walk.";
     this.canvas = make("canvas", { class: "tp-tile", tabindex: 0, role: "application",
       "aria-roledescription": "layout viewer", "aria-describedby": `${this.id}-keys` });
     this.wrap = make("div", {}, this.canvas);
@@ -35,12 +35,12 @@ class Viewer {
     this.sums = make("dl", { class: "tp-sums" });
     this.live = make("div", { class: "tp-hidden", role: "status", "aria-live": "polite" });
     this.indices = stepper(`${this.id}-index`, "index", 0, choose);
-    this.walkButton = make("button", { type: "button", class: "tp-wide", onclick: () => this.walk() }, "walk");
+    this.walkButton = wideButton("tp-walk", "walk", () => this.walk());
     this.indices.root.append(this.walkButton);
     this.answer = new Answer(this.ramp, choose);
     this.strip = new Strip(choose);
-    this.root = frame("layout viewer", this.model.get("title"), this.layoutEntry(), this.operationEntry(), this.answer.root,
-      this.indices.root,
+    this.root = frame("layout viewer", this.model.get("title"), this.layoutEntry(), this.operationEntry(),
+      this.answer.root, this.indices.root,
       make("div", { class: "tp-main" },
         make("div", { class: "tp-left" }, this.wrap, this.readout,
           make("p", { class: "tp-keys", id: `${this.id}-keys` }, help)),
@@ -52,11 +52,12 @@ class Viewer {
   layoutEntry() {
     this.layoutBox = new Entry(`${this.id}-layout`, "layout", (text) => this.set("text", readLayout(text).text),
       () => summary(this.given, this.givenOffsets));
-    const link = make("button", { type: "button", class: "tp-wide tp-link", onclick: () => this.copyLink() }, "copy link");
-    const call = make("button", { type: "button", class: "tp-wide tp-call", onclick: () => this.copyCall() }, "copy call");
+    const link = wideButton("tp-link", "copy link", () => this.copyLink());
+    const call = wideButton("tp-call", "copy call", () => this.copyCall());
     const { label, box, message, mistake } = this.layoutBox;
-    return make("div", {}, make("div", { class: "tp-controls tp-entry" }, label, box, this.history.back, this.history.forth,
-      hasAddress() || this.model.get("page") ? link : call), message, mistake);
+    const row = make("div", { class: "tp-controls tp-entry" }, label, box, this.history.back, this.history.forth,
+      hasAddress() || this.model.get("page") ? link : call);
+    return make("div", {}, row, message, mistake);
   }
 
   /** The choice of an operation, and the box for its second argument. */
@@ -66,8 +67,8 @@ class Viewer {
       this.set("other", text.trim());
     }, () => OPERATIONS[this.model.get("operation")]?.hint ?? "");
     const options = ["", ...Object.keys(OPERATIONS)].map((name) => make("option", { value: name }, name || "none"));
-    this.operations = make("select", { id: `${this.id}-operation`, onchange: () => this.operate(this.operations.value) },
-      ...options);
+    const chosen = () => this.operate(this.operations.value);
+    this.operations = make("select", { id: `${this.id}-operation`, onchange: chosen }, ...options);
     this.otherEntry = make("div", { class: "tp-controls tp-entry tp-other-entry" });
     this.otherSays = make("div");
     return make("div", {}, make("div", { class: "tp-controls tp-entry" },
@@ -78,7 +79,7 @@ class Viewer {
   words() {
     this.loops = make("pre", {});
     this.line = make("pre", { class: "tp-line" });
-    const copy = make("button", { type: "button", class: "tp-wide tp-copy", onclick: () => this.copyLine() }, "copy");
+    const copy = wideButton("tp-copy", "copy", () => this.copyLine());
     const fold = (name, ...inside) => make("details", { class: "tp-fold" }, make("summary", {}, name), ...inside);
     this.stepsFold = fold("the steps of the operation", this.answer.steps);
     const loopsFold = fold("the loops it stands for", this.loops);
@@ -286,7 +287,8 @@ class Viewer {
   }
 
   async copyLine() {
-    this.tell((await copyText(this.line.textContent)) ? "The line of CuTe DSL is copied." : "The browser does not let this page copy.");
+    const copied = await copyText(this.line.textContent);
+    this.tell(copied ? "The line of CuTe DSL is copied." : "The browser does not let this page copy.");
   }
 
   /** Say something for a while in place of the summary. */
@@ -313,7 +315,8 @@ class Viewer {
     const growth = new ResizeObserver(() => this.root.scrollIntoView({ block: "center" }));
     const stop = () => growth.disconnect();
     growth.observe(document.body);
-    for (const act of ["wheel", "touchstart", "pointerdown", "keydown"]) window.addEventListener(act, stop, { once: true });
+    const acts = ["wheel", "touchstart", "pointerdown", "keydown"];
+    for (const act of acts) window.addEventListener(act, stop, { once: true });
     setTimeout(stop, SETTLED);
   }
 

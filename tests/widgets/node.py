@@ -15,7 +15,6 @@ from cutetut.widgets.base import source
 from cutetut.widgets.layout_viewer import ALGEBRA
 
 
-
 def run(script: str, data: Any, files: Sequence[str] = ALGEBRA) -> Any:
     """Return what the body of a JavaScript function of `data` returns; it sees all that the widgets' files define."""
     code = f"""{source(*files)}
