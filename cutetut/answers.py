@@ -48,9 +48,9 @@ def number(answer: Any, what: str = "the answer") -> int:
             answer = item()
         except (TypeError, ValueError, RuntimeError):
             raise NotYet(f"{what} is one number, not {type(answer).__name__} with several") from None
-    if isinstance(answer, bool) or not isinstance(answer, abc_numbers.Real):
+    if not _is_real(answer):
         raise NotYet(f"{what} is a whole number, not {_kind(answer)}")
-    if not math.isfinite(answer) or answer != int(answer):
+    if not _is_whole(answer):
         raise NotYet(f"{what} is a whole number, not {answer}")
     return int(answer)
 
@@ -85,6 +85,15 @@ def layout(answer: Any, what: str = "the answer") -> LayoutText:
 def offsets(of: LayoutText) -> list[int]:
     """Return CuTe's offsets of a layout, in the order of its 1-D index."""
     return [int(offset) for offset in layouts.offsets(lambda: layout_of(of)).ravel(order="F")]
+
+
+def _is_real(answer: Any) -> bool:
+    return isinstance(answer, abc_numbers.Real) and not isinstance(answer, bool)
+
+
+def _is_whole(answer: Any) -> bool:
+    """Also of integers too large for a float."""
+    return isinstance(answer, abc_numbers.Integral) or math.isfinite(answer) and answer == int(answer)
 
 
 def _layout_text(answer: Any) -> str:

@@ -22,6 +22,10 @@ def test_a_number_in_any_form_is_read(answer: Any) -> None:
     assert answers.number(answer) == 7 and type(answers.number(answer)) is int
 
 
+def test_a_number_of_any_size_is_read() -> None:
+    assert answers.number(10**400) == 10**400
+
+
 @pytest.mark.parametrize("answer", [*STRANGE, (7,), [7], torch.tensor([7, 8]), np.array([]), ONE_NAN])
 def test_what_is_no_number_is_a_hint(answer: Any) -> None:
     with pytest.raises(NotYet, match="number"):

@@ -84,6 +84,7 @@ class Viewer {
     this.stepsFold = fold("the steps of the operation", this.answer.steps);
     const loopsFold = fold("the loops it stands for", this.loops);
     loopsFold.open = true;
+    this.stepsFold.open = true;
     return make("div", {}, make("div", { class: "tp-dsl" }, copy, this.line), loopsFold, this.stepsFold);
   }
 
