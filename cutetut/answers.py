@@ -1,7 +1,7 @@
 """Read a reader's answer to an exercise in whatever form it comes, or say what is missing; never a traceback.
 
-A check is a function decorated with `judged`. It asks `number`, `numbers` or `layout` for the answer's value, and
-raises `NotYet` with a hint where the answer is wrong.
+A check is a function decorated with `judged`. It asks `number`, `numbers`, `truths` or `layout` for the answer's value,
+and raises `NotYet` with a hint where the answer is wrong.
 """
 
 from __future__ import annotations
@@ -57,16 +57,18 @@ def number(answer: Any, what: str = "the answer") -> int:
 
 def numbers(answer: Any, count: int, what: str = "the answer") -> tuple[int, ...]:
     """Return `count` whole numbers: a tuple, a list, a range, an array or a tensor of them. Raises NotYet."""
-    sequence = hasattr(answer, "__len__") and hasattr(answer, "__getitem__")
-    if isinstance(answer, str | bytes | dict) or not sequence:
-        raise NotYet(f"{what} is {count} numbers, such as a tuple, not {_kind(answer)}")
-    try:
-        listed = list(answer)
-    except (TypeError, ValueError):  # an array without an axis
-        raise NotYet(f"{what} is {count} numbers, not one") from None
-    if len(listed) != count:
-        raise NotYet(f"{what} is {count} numbers, not {len(listed)}")
+    listed = _listed(answer, count, f"{what} is {count} numbers")
     return tuple(number(one, f"number {i} of {what}") for i, one in enumerate(listed))
+
+
+def truths(answer: Any, count: int, what: str = "the answer") -> tuple[bool, ...]:
+    """Return `count` truth values, Python's or numpy's or of a tensor. Raises NotYet, for numbers too."""
+    listed = _listed(answer, count, f"{what} is {count} truth values")
+    found = [one.item() if getattr(one, "shape", None) == () else one for one in listed]
+    for one in found:
+        if not isinstance(one, bool):
+            raise NotYet(f"{what} is {count} truth values, True or False, not {_kind(one)}")
+    return tuple(found)
 
 
 def layout(answer: Any, what: str = "the answer") -> LayoutText:
@@ -85,6 +87,20 @@ def layout(answer: Any, what: str = "the answer") -> LayoutText:
 def offsets(of: LayoutText) -> list[int]:
     """Return CuTe's offsets of a layout, in the order of its 1-D index."""
     return [int(offset) for offset in layouts.offsets(lambda: layout_of(of)).ravel(order="F")]
+
+
+def _listed(answer: Any, count: int, what: str) -> list[Any]:
+    """The entries of a sequence of this length. Raises NotYet."""
+    sequence = hasattr(answer, "__len__") and hasattr(answer, "__getitem__")
+    if isinstance(answer, str | bytes | dict) or not sequence:
+        raise NotYet(f"{what}, such as a tuple, not {_kind(answer)}")
+    try:
+        listed = list(answer)
+    except (TypeError, ValueError):  # an array without an axis
+        raise NotYet(f"{what}, not one") from None
+    if len(listed) != count:
+        raise NotYet(f"{what}, not {len(listed)}")
+    return listed
 
 
 def _is_real(answer: Any) -> bool:

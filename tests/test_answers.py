@@ -47,6 +47,20 @@ def test_what_are_no_three_numbers_is_a_hint(answer: Any) -> None:
 
 @pytest.mark.parametrize(
     "answer",
+    [(True, False), [np.True_, np.False_], np.array([True, False]), torch.tensor([True, False])],
+)
+def test_truth_values_in_any_form_are_read(answer: Any) -> None:
+    assert answers.truths(answer, 2) == (True, False)
+
+
+@pytest.mark.parametrize("answer", [*STRANGE, (1, 0), (True,), (True, None), "TF", ((4, 6), 1), (True, np.ones(2))])
+def test_what_are_no_two_truth_values_is_a_hint(answer: Any) -> None:
+    with pytest.raises(NotYet):
+        answers.truths(answer, 2)
+
+
+@pytest.mark.parametrize(
+    "answer",
     [
         "(4,8):(8,1)",
         " ( 4, 8 ) : ( 8, 1 ) ",
