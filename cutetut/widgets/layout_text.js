@@ -258,14 +258,25 @@ function flatCoordinate(layout, index) {
 const placeOf = (layout, index) => (index % layout.rows) * layout.cols + Math.floor(index / layout.rows);
 const indexOf = (layout, place) => Math.floor(place / layout.cols) + (place % layout.cols) * layout.rows;
 
-/** One sentence about which offsets the layout reaches. */
+/** One sentence about which offsets the layout reaches, and its rank and depth. */
 function summary(layout, offsets) {
   const reached = new Set(offsets).size;
   const [low, high] = [offsets.reduce((a, b) => Math.min(a, b)), offsets.reduce((a, b) => Math.max(a, b))];
-  const span = low < 0 ? `offsets ${low} to ${high}` : `cosize ${high + 1}`;
-  const missing = low < 0 ? 0 : high + 1 - reached;
+  const plain = low >= 0 && !layout.outer; // CuTe's cosize of a swizzled layout is that of the layout behind it
+  const span = plain ? `cosize ${high + 1}` : `offsets ${low} to ${high}`;
+  const missing = plain ? high + 1 - reached : 0;
   const shared = reached < layout.size ? `${layout.size} coordinates share ${reached} offsets` : "no offset is shared";
-  return `size ${layout.size}, ${span}: ${shared}` + (missing ? `, ${missing} below the cosize are left out` : "");
+  const nesting = `rank ${layout.modes.length}, depth ${depthOf(layout.shape)}`;
+  const gaps = missing ? `, ${missing} below the cosize are left out` : "";
+  return `size ${layout.size}, ${span}: ${shared}${gaps}; ${nesting}`;
+}
+
+/** What a swizzle does to an offset, in words: the bits that it reads, moved to those that it changes. */
+function exclusiveOr(outer, linear) {
+  const start = outer.offset + linear;
+  const before = outer.offset ? `(${outer.offset} + ${linear})` : String(linear);
+  const moved = (start >> outer.s) & (((1 << outer.b) - 1) << outer.m);
+  return `${before} xor ${moved} = ${swizzled(outer, linear)}`;
 }
 
 /** Lines of arithmetic for one index. */
@@ -273,12 +284,15 @@ function arithmetic(layout, index) {
   const at = coordinates(layout, index);
   const { leaves, modes } = layout;
   const sum = (terms, total) => (terms.length > 1 ? `${terms.join(" + ")} = ${total}` : `${terms[0]} = ${total}`);
-  const lines = [["offset", sum(leaves.map((leaf, i) => `${at[i]}×${leaf.stride}`), offsetOf(layout, index))]];
+  const linear = linearOf(layout, index);
+  const name = layout.outer ? "before the swizzle" : "offset";
+  const lines = [[name, sum(leaves.map((leaf, i) => `${at[i]}×${leaf.stride}`), linear)]];
   if (modes.length > 1 && leaves.length > modes.length) {
     let next = 0;
     const parts = modes.map((mode) => leavesOf(mode).reduce((total) => total + at[next] * leaves[next++].stride, 0));
-    lines.push(["mode by mode", sum(parts, offsetOf(layout, index))]);
+    lines.push(["mode by mode", sum(parts, linear)]);
   }
+  if (layout.outer) lines.push(["offset", exclusiveOr(layout.outer, linear)]);
   lines.push(["1-D index", sum(leaves.map((leaf, i) => `${at[i]}×${leaf.below}`), index)]);
   if (leaves.length > 1) {
     const back = leaves.map((leaf, i) => {

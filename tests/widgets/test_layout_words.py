@@ -89,6 +89,20 @@ def test_a_swizzle_with_an_offset_is_evaluated_as_cute_does() -> None:
     assert node.run("return allValues(readPlain(data));", "S<3,4,3> o 192 o (8,64):(64,1)") == layouts.evaluate(read)
 
 
+def test_the_arithmetic_adds_up_to_cutes_offset() -> None:
+    """Each line is an equation; the one named "offset" ends in CuTe's."""
+    rng = random.Random(12)
+    for lay in (swizzled(rng) for _ in range(40)):
+        values, lines = node.run(
+            "const layout = readLayout(data); return [allValues(layout), arithmetic(layout, layout.size - 1)];", str(lay)
+        )
+        named = dict(lines)
+        assert named["offset"].split(" = ")[1] == str(values[-1])
+        for name in {"offset", "before the swizzle", "mode by mode", "1-D index"} & set(named):
+            left, right = named[name].split(" = ")
+            assert eval(left.replace("×", "*").replace("xor", "^")) == int(right), (lay, name, named[name])
+
+
 def test_the_loops_give_the_offsets_in_order() -> None:
     """The text is Python; it is run, and the index selected has its numbers in the comments."""
     rng = random.Random(8)
