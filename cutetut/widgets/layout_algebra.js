@@ -180,7 +180,7 @@ function composition(layout, other, note = () => {}) {
   if (layout.outer) return { ...composition(inside(layout), other, note), outer: layout.outer };
   if (other.tuple) return together(byMode(layout, other, (mode, tiler) => composition(mode, tiler, note)));
   const left = coalescedFor(layout);
-  note(`as one list of modes, the left layout is ${writeLayout(flat(left))}`);
+  note(`as one list of modes, the left layout is ${writeLayout(coalesce(layout))}`);
   return composed(left, other, note);
 }
 
@@ -237,7 +237,8 @@ function walked(left, count, step, note) {
     const room = ceilDiv(n, Math.abs(pace));
     const here = pace;
     pace = Math.sign(pace) * ceilDiv(Math.abs(pace), n);
-    if (room === 1 || rest === 1) {
+    if (rest === 1) continue;
+    if (room === 1) {
       note(`${n}:${d}: one step of ${Math.abs(here)} is the whole mode; on in steps of ${pace}`);
       continue;
     }

@@ -7,7 +7,9 @@ after the case that ended it.
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import resource
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -74,6 +76,8 @@ def _asked(cases: Sequence[Case]) -> list[str]:
     receive, send = os.pipe()
     child = os.fork()
     if child == 0:
+        faulthandler.disable()  # pytest's would print a traceback of what is expected to happen here
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.close(receive)
         with os.fdopen(send, "w", buffering=1) as out:
             layouts.evaluate(lambda: [out.write(_answer(case) + "\n") for case in cases])

@@ -94,7 +94,8 @@ def test_the_arithmetic_adds_up_to_cutes_offset() -> None:
     rng = random.Random(12)
     for lay in (swizzled(rng) for _ in range(40)):
         values, lines = node.run(
-            "const layout = readLayout(data); return [allValues(layout), arithmetic(layout, layout.size - 1)];", str(lay)
+            "const layout = readLayout(data); return [allValues(layout), arithmetic(layout, layout.size - 1)];",
+            str(lay),
         )
         named = dict(lines)
         assert named["offset"].split(" = ")[1] == str(values[-1])
