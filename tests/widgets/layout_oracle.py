@@ -76,12 +76,12 @@ def _asked(cases: Sequence[Case]) -> list[str]:
     receive, send = os.pipe()
     child = os.fork()
     if child == 0:
-        faulthandler.disable()  # pytest's would print a traceback of what is expected to happen here
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.close(receive)
-        with os.fdopen(send, "w", buffering=1) as out:
-            layouts.evaluate(lambda: [out.write(_answer(case) + "\n") for case in cases])
-        os._exit(0)
+        try:
+            os.close(receive)
+            _answer_all(cases, send)
+            os._exit(0)
+        finally:
+            os._exit(1)  # never back into the tests
     os.close(send)
     with os.fdopen(receive) as lines:
         found = lines.read().splitlines()
@@ -91,6 +91,14 @@ def _asked(cases: Sequence[Case]) -> list[str]:
         return [*found, CRASHED]
     assert status == 0 and len(found) == len(cases)
     return found
+
+
+def _answer_all(cases: Sequence[Case], send: int) -> None:
+    """Write a line for each case, in a process that may end at any of them."""
+    faulthandler.disable()  # pytest's would print a traceback of what is expected to happen here
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with os.fdopen(send, "w", buffering=1) as out:
+        layouts.evaluate(lambda: [out.write(_answer(case) + "\n") for case in cases])
 
 
 def _answer(case: Case) -> str:
