@@ -256,7 +256,7 @@ function walked(left, count, step, note) {
     note(`${n}:${d}, the last mode, takes the other ${rest}: steps of ${pace}×${d} = ${pace * d}`);
     found.push([rest, pace * d]);
   }
-  return merged(found).length ? merged(found) : found.slice(-1);
+  return found; // not merged, as in CuTe: where the steps fit, there is nothing to merge
 }
 
 // ------------------------------------------------------------------------- complement and inverses

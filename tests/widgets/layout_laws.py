@@ -86,11 +86,21 @@ def _divided(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
     if isinstance(tiler, tuple):
         parts = ((mode(layout, i), (part,), mode(result, i)) for i, part in enumerate(tiler))
         return all(_divided(*part) for part in parts)
-    found = starts(tiler, size(result) // size(tiler))
+    found = starts(tiler, _copies(tiler, size(layout)))
     if found is None:
         return False
     indices = [offset + start for start in found for offset in values(tiler)]
-    return set(indices) >= set(range(size(layout))) and _same(layout, values(result), indices)
+    return set(indices) >= set(range(size(layout))) and _same(layout, values(result)[: len(indices)], indices)
+
+
+def _copies(tile: Lay, wanted: int) -> int:
+    """How many copies of a tile, each at the lowest offset that is free, cover so many offsets; further ones do not."""
+    covered: set[int] = set()
+    for copies in count():
+        if not (free := set(range(wanted)) - covered):
+            return copies
+        covered |= {min(free) + offset for offset in values(tile)}
+    raise AssertionError
 
 
 def _same(layout: Lay, found: list[int], indices: list[int]) -> bool:
