@@ -251,12 +251,11 @@ function walked(left, count, step, note) {
     found.push([taken, here * d]);
     rest /= taken;
   }
+  if (rest === 1 && found.length) return found;
   const [n, d] = left.at(-1);
-  if (rest > 1 || !found.length) {
-    note(`${n}:${d}, the last mode, takes the other ${rest}: steps of ${pace}×${d} = ${pace * d}`);
-    found.push([rest, pace * d]);
-  }
-  return found; // not merged, as in CuTe: where the steps fit, there is nothing to merge
+  note(`${n}:${d}, the last mode, takes the other ${rest}: steps of ${pace}×${d} = ${pace * d}`);
+  found.push([rest, pace * d]);
+  return merged(found).length ? merged(found) : found; // only here, and only where the steps do not fit, does CuTe merge
 }
 
 // ------------------------------------------------------------------------- complement and inverses

@@ -95,6 +95,8 @@ def _empty(answer: str) -> bool:
 FOUND = [
     Case("logical_divide", (Lay(((1,), (6, 4), (4, 4, 1)), ((1,), (1, 8), (3, 1, 3))), Lay(4, 1))),
     Case("logical_divide", (Lay(((5, 4, 1), 5), ((1, 6, 2), 2)), (Lay((1, 2), (1, 1)),))),
+    Case("logical_divide", (Lay((3, 3, 8), (3, 12, 8)), Lay(2, 1))),
+    Case("flat_divide", (Lay(((5, 4, 2),), ((2, 12, 4),)), Lay(3, 1))),
     Case("logical_divide", (Lay(3, 0), Lay((8, 3, 3), (32, 4, 1)))),
     Case("logical_divide", (Lay((5, 6), (6, 1)), Lay(4, 1))),
     Case("logical_product", (Lay(((4,), (2,), 4), ((32,), (24,), 8)), Lay(2, 0))),
@@ -104,7 +106,7 @@ FOUND = [
 def test_what_was_wrong_once_is_right() -> None:
     for case, cute, browser in zip(FOUND, answers(FOUND), compute(FOUND), strict=True):
         assert browser["text"] == cute, case
-        assert keeps_law(case, read(cute)) == (browser["broken"] is None), case
+        assert case.operation not in LAWS or keeps_law(case, read(cute)) == (browser["broken"] is None), case
 
 
 @pytest.mark.parametrize("operation", LAWS)
