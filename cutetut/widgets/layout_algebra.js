@@ -255,7 +255,7 @@ function walked(left, count, step, note) {
   const [n, d] = left.at(-1);
   note(`${n}:${d}, the last mode, takes the other ${rest}: steps of ${pace}×${d} = ${pace * d}`);
   found.push([rest, pace * d]);
-  return merged(found).length ? merged(found) : found; // only here, and only where the steps do not fit, does CuTe merge
+  return merged(found).length ? merged(found) : found; // CuTe merges here only, and only steps that do not fit
 }
 
 // ------------------------------------------------------------------------- complement and inverses
