@@ -27,6 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--gpu", action="store_true", help="run the emulator tests on this machine's Hopper GPU instead"
     )
+    parser.addoption(
+        "--layout-cases", type=int, default=0, help="so many random calls of each layout operation, with a new seed"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

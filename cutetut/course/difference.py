@@ -42,9 +42,9 @@ def difference(before: Callable[..., Any], after: Callable[..., Any]) -> Differe
     and the functions' names and parameters. Raises OSError for a function without a source file.
     """
     old, new = body(before), body(after)
-    stripped = [[line.strip() for line in lines] for lines in (old, new)]
+    was, now = ([line.strip() for line in lines] for lines in (old, new))
     lines: list[str] = []
-    for kind, first, last, start, end in difflib.SequenceMatcher(None, *stripped, autojunk=False).get_opcodes():
+    for kind, first, last, start, end in difflib.SequenceMatcher(None, was, now, autojunk=False).get_opcodes():
         if kind != "equal":
             lines += [f"- {line}" for line in old[first:last]] + [f"+ {line}" for line in new[start:end]]
     return Difference(tuple(lines))

@@ -15,7 +15,7 @@ const colOf = (map, place) => place % map.cols;
 
 /**
  * Draws a map: `rows`, `cols`, the `owner` of each place (lines part the cells of different owners) and
- * `rgb(place)`; `breaks`, if given, are numbers of rows and of cols after which a gap repeats. The cells
+ * `rgb(place)`; `rowName(row)`, if given, labels the rows; `breaks`, if given, are numbers of rows and of cols after which a gap repeats. The cells
  * are drawn once per size, theme and map; `fresh()` copies them, and marks go on top.
  */
 class Tile {
@@ -101,7 +101,8 @@ class Tile {
     for (const col of ticks(map.cols, wide)) context.fillText(col, left + (col + 0.5) * wide, top - 6 * dpr);
     context.textAlign = "right";
     context.textBaseline = "middle";
-    for (const row of ticks(map.rows, high)) context.fillText(row, left - 7 * dpr, top + (row + 0.5) * high);
+    const rowName = map.rowName ?? String;
+    for (const row of ticks(map.rows, high)) context.fillText(rowName(row), left - 7 * dpr, top + (row + 0.5) * high);
   }
 
   /** Show the cells without any marks; what is drawn next goes on top. */

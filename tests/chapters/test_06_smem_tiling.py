@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import cutetut
 from cutetut.course import notebooks
 from cutetut.course.difference import body, difference
 from cutetut.inspect import profile, sass
@@ -219,7 +220,7 @@ def test_interleaved_lanes_take_a_third_less(chapter: ModuleType) -> None:
 
 @pytest.fixture(scope="module")
 def machine_code(chapter: ModuleType) -> dict[str, KernelInfo]:
-    A, C = torch.zeros(128, 256), torch.zeros(128, 128)
+    A, C = (torch.zeros(128, columns, device=cutetut.device) for columns in (256, 128))
     arguments = [chapter.from_dlpack(t, assumed_align=16) for t in (A, A, C)]
     names = "4 fragments ahead", "4 fragments ahead, K-major", "5 lanes 4x8, copies spread"
     return {name: inspect(chapter.cute.compile(*_of(chapter, name, arguments))) for name in names}

@@ -166,10 +166,13 @@ def test_pointing_at_a_cell_spells_out_its_offset(chrome: Chrome, page: Path, te
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("(4,8):(8,1)", "size 32, cosize 32: no offset is shared"),
-        ("(4,8):(0,1)", "size 32, cosize 8: 32 coordinates share 8 offsets"),
-        ("(4,2):(2,16)", "size 8, cosize 23: no offset is shared, 15 below the cosize are left out"),
-        ("(4,2):(-1,4)", "size 8, offsets -3 to 4: no offset is shared"),
+        ("(4,8):(8,1)", "size 32, cosize 32: no offset is shared; rank 2, depth 1"),
+        ("(4,8):(0,1)", "size 32, cosize 8: 32 coordinates share 8 offsets; rank 2, depth 1"),
+        ("(4,2):(2,16)", "size 8, cosize 23: no offset is shared, 15 below the cosize are left out; rank 2, depth 1"),
+        ("8:1", "size 8, cosize 8: no offset is shared; rank 1, depth 0"),
+        ("((4,2),8):((1,16),4)", "size 64, cosize 48: 64 coordinates share 48 offsets; rank 2, depth 2"),
+        ("S<1,1,2> o 0 o (2,2):(1,8)", "size 4, offsets 0 to 11: no offset is shared; rank 2, depth 1"),
+        ("(4,2):(-1,4)", "size 8, offsets -3 to 4: no offset is shared; rank 2, depth 1"),
     ],
 )
 def test_the_summary_says_which_offsets_are_reached(view: Viewed, text: str, says: str) -> None:

@@ -122,6 +122,18 @@ def test_a_layout_can_be_typed_and_walked(pickers: list[WebElement]) -> None:
     assert text(second, ".tp-readout") == "coordinate (0,0) · index 0 · offset 0"  # the other viewer is its own
 
 
+def test_layouts_can_be_composed_without_a_kernel(pickers: list[WebElement]) -> None:
+    from selenium.webdriver.support.select import Select
+
+    first = pickers[0]
+    rewrite(first.find_element("css selector", ".tp-text"), "(6,2):(8,2)")
+    Select(first.find_element("css selector", "select")).select_by_value("composition")
+    rewrite(first.find_element("css selector", ".tp-with"), "(4,3):(3,1)")
+    assert text(first, ".tp-result") == "R = ((2,2),3):((24,2),8)"
+    assert "✓ holds at every index" in text(first, ".tp-law")
+    assert len(first.find_elements("css selector", ".tp-panel canvas")) == 2
+
+
 def test_a_cell_can_be_clicked(chrome: Chrome, pickers: list[WebElement]) -> None:
     from selenium.webdriver import ActionChains
 

@@ -1,0 +1,140 @@
+"""Read a reader's answer to an exercise in whatever form it comes, or say what is missing; never a traceback.
+
+A check is a function decorated with `judged`. It asks `number`, `numbers`, `truths` or `layout` for the answer's value,
+and raises `NotYet` with a hint where the answer is wrong.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import numbers as abc_numbers
+from collections.abc import Callable
+from typing import Any
+
+from cutetut import layouts
+from cutetut.layouts import LayoutError
+from cutetut.widgets.layout_operations import layout_of
+from cutetut.widgets.layout_text import LayoutText, read_layout
+
+
+class NotYet(Exception):
+    """An answer is missing or wrong; the message is a hint that does not give it away."""
+
+
+def judged(check: Callable[..., None]) -> Callable[..., None]:
+    """Make a check print "right", or "not yet" and the hint of the NotYet that it raised."""
+
+    @functools.wraps(check)
+    def wrapped(*answers: Any, **named: Any) -> None:
+        try:
+            check(*answers, **named)
+        except NotYet as hint:
+            print(f"not yet: {hint}")
+        else:
+            print("right")
+
+    return wrapped
+
+
+def number(answer: Any, what: str = "the answer") -> int:
+    """Return a whole number: Python's, numpy's, of a tensor with one element, or a float without a fraction.
+
+    Raises NotYet for text, None, NaN, truth values, and anything that is not one number.
+    """
+    item = getattr(answer, "item", None)
+    if callable(item):
+        try:
+            answer = item()
+        except (TypeError, ValueError, RuntimeError):
+            raise NotYet(f"{what} is one number, not {type(answer).__name__} with several") from None
+    if not _is_real(answer):
+        raise NotYet(f"{what} is a whole number, not {_kind(answer)}")
+    if not _is_whole(answer):
+        raise NotYet(f"{what} is a whole number, not {answer}")
+    return int(answer)
+
+
+def numbers(answer: Any, count: int, what: str = "the answer") -> tuple[int, ...]:
+    """Return `count` whole numbers: a tuple, a list, a range, an array or a tensor of them. Raises NotYet."""
+    listed = _listed(answer, count, f"{what} is {count} numbers")
+    return tuple(number(one, f"number {i} of {what}") for i, one in enumerate(listed))
+
+
+def truths(answer: Any, count: int, what: str = "the answer") -> tuple[bool, ...]:
+    """Return `count` truth values, Python's or numpy's or of a tensor. Raises NotYet, for numbers too."""
+    listed = _listed(answer, count, f"{what} is {count} truth values")
+    found = [one.item() if getattr(one, "shape", None) == () else one for one in listed]
+    for one in found:
+        if not isinstance(one, bool):
+            raise NotYet(f"{what} is {count} truth values, True or False, not {_kind(one)}")
+    return tuple(found)
+
+
+def layout(answer: Any, what: str = "the answer") -> LayoutText:
+    """Return a layout: from text as CuTe prints it, a pair (shape, stride), a function that makes one, or a viewer.
+
+    Raises NotYet for anything else, and with the reason for what is written wrongly.
+    """
+    if answer is None or isinstance(answer, bool | float | int):
+        raise NotYet(f'{what} is a layout, such as "(4,8):(8,1)", not {_kind(answer)}')
+    try:
+        return read_layout(_layout_text(answer))
+    except LayoutError as error:
+        raise NotYet(f"{what}: {error}") from None
+
+
+def offsets(of: LayoutText) -> list[int]:
+    """Return CuTe's offsets of a layout, in the order of its 1-D index."""
+    return [int(offset) for offset in layouts.offsets(lambda: layout_of(of)).ravel(order="F")]
+
+
+def _listed(answer: Any, count: int, what: str) -> list[Any]:
+    """The entries of a sequence of this length. Raises NotYet."""
+    sequence = hasattr(answer, "__len__") and hasattr(answer, "__getitem__")
+    if isinstance(answer, str | bytes | dict) or not sequence:
+        raise NotYet(f"{what}, such as a tuple, not {_kind(answer)}")
+    try:
+        listed = list(answer)
+    except (TypeError, ValueError):  # an array without an axis
+        raise NotYet(f"{what}, not one") from None
+    if len(listed) != count:
+        raise NotYet(f"{what}, not {len(listed)}")
+    return listed
+
+
+def _is_real(answer: Any) -> bool:
+    return isinstance(answer, abc_numbers.Real) and not isinstance(answer, bool)
+
+
+def _is_whole(answer: Any) -> bool:
+    """Also of integers too large for a float."""
+    return isinstance(answer, abc_numbers.Integral) or math.isfinite(answer) and answer == int(answer)
+
+
+def _layout_text(answer: Any) -> str:
+    if isinstance(answer, str):
+        return answer
+    if hasattr(answer, "result"):  # a LayoutViewer
+        return str(answer.result)
+    if isinstance(answer, tuple | list) and len(answer) == 2:
+        shape, stride = (_tree(part) for part in answer)
+        return f"{shape}:{stride}"
+    if not callable(answer):
+        raise LayoutError(f'{_kind(answer)} is no layout: write text such as "(4,8):(8,1)"')
+    try:
+        return layouts.text(answer)
+    except Exception as error:  # the DSL does not export its errors' types
+        raise LayoutError(f"CuTe cannot make it: {str(error).strip().splitlines()[0]}") from error
+
+
+def _tree(part: Any) -> str:
+    if isinstance(part, tuple | list):
+        return f"({','.join(map(_tree, part))})"
+    return str(part)
+
+
+def _kind(answer: Any) -> str:
+    if answer is None:
+        return "None"
+    return "text" if isinstance(answer, str) else f"{type(answer).__name__} {answer!r}"[:60]

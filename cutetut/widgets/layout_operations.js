@@ -1,0 +1,106 @@
+// The operations that the layout viewer offers: what each takes and returns, and the line of CuTe DSL that does the
+// same. layout_text.js, layout_algebra.js and layout_tilings.js stand in front of this file.
+
+/** How the second argument of an operation is read: its text becomes a layout, a tiler, a number, a tree or nothing. */
+const READERS = {
+  none: () => null,
+  layout: readPlain,
+  tiler: readTiler,
+  number: (text) => wholeNumber(readTree(text), "a number, such as 24"),
+  profile: (text) => (text.trim() ? readTree(text) : 1),
+  coordinate: (text) => readTree(text, true),
+  bits: readBits,
+};
+
+function wholeNumber(tree, wanted) {
+  if (isTuple(tree)) throw new LayoutError(`${write(tree)} is a tuple: type ${wanted}`);
+  return tree;
+}
+
+function readBits(text) {
+  const bits = readTree(text.trim().startsWith("(") ? text : `(${text})`);
+  if (bits.length === 2 && !bits.some(isTuple)) return bits;
+  throw new LayoutError("type the new bits and the old bits, such as 32,16");
+}
+
+/** `other`: the kind of the second argument; `hint`: what it is; `start`: one to begin with, for a layout. */
+const OPERATIONS = {
+  composition: { other: "tiler", hint: "B, or a tuple of tilers", start: () => "4:2", run: composition },
+  coalesce: { other: "profile", hint: "profile, such as (1,1), or nothing", start: () => "", run: coalesce },
+  filter: { other: "none", run: filter },
+  complement: { other: "number", hint: "number of offsets", start: (a) => String(2 * cosizeOf(a)), run: complement },
+  logical_divide: { other: "tiler", hint: "tile: B, or a tuple of tilers", start: tileFor, run: logicalDivide },
+  zipped_divide: { other: "tiler", hint: "tile: B, or a tuple of tilers", start: tileFor, run: zippedDivide },
+  tiled_divide: { other: "tiler", hint: "tile: B, or a tuple of tilers", start: tileFor, run: tiledDivide },
+  flat_divide: { other: "tiler", hint: "tile: B, or a tuple of tilers", start: tileFor, run: flatDivide },
+  logical_product: { other: "tiler", hint: "copies: B", start: () => "2:1", run: logicalProduct },
+  zipped_product: { other: "layout", hint: "copies: B", start: () => "2:1", run: zippedProduct },
+  tiled_product: { other: "layout", hint: "copies: B", start: () => "2:1", run: tiledProduct },
+  flat_product: { other: "layout", hint: "copies: B", start: () => "2:1", run: flatProduct },
+  blocked_product: { other: "layout", hint: "copies: B", start: copiesFor, run: blockedProduct },
+  raked_product: { other: "layout", hint: "copies: B", start: copiesFor, run: rakedProduct },
+  right_inverse: { other: "none", run: (layout, _, note) => rightInverse(layout, note) },
+  left_inverse: { other: "none", run: (layout, _, note) => leftInverse(layout, note) },
+  slice_: { other: "coordinate", hint: "coordinate with _ where it is free", start: cutFor, run: slice },
+  append: { other: "layout", hint: "B, the new last mode", start: () => "2:1", run: appended },
+  prepend: { other: "layout", hint: "B, the new first mode", start: () => "2:1", run: prepended },
+  make_layout_tv: { other: "layout", hint: "layout of the values; A is that of the threads", start: copiesFor,
+    run: makeLayoutTv },
+  recast_layout: { other: "bits", hint: "new bits, old bits", start: () => "16,32",
+    run: (layout, [wide, old]) => recast(layout, wide, old) },
+};
+
+/** A tile of two elements a mode where they divide it. */
+function tileFor(layout) {
+  const sizes = modesOf(layout).map(({ shape }) => sizeOf(shape));
+  return isTuple(layout.shape) ? `(${sizes.map((n) => (n % 2 ? n : 2)).join(",")})` : "2:1";
+}
+
+/** Two copies along each mode. */
+function copiesFor(layout) {
+  const sizes = modesOf(layout).map(() => 2);
+  return writeLayout(compact(isTuple(layout.shape) ? sizes : 2));
+}
+
+/** The first mode fixed, the others free. */
+function cutFor(layout) {
+  return isTuple(layout.shape) ? `(${layout.shape.map((_, i) => (i ? "_" : "0")).join(",")})` : "_";
+}
+
+// ------------------------------------------------------------------------------------ the line of CuTe DSL
+
+const python = (tree) => (isTuple(tree) ? `(${tree.map(python).join(", ")}${tree.length === 1 ? "," : ""})`
+  : tree === null ? "None" : String(tree));
+
+/** The expression that makes a layout in CuTe DSL. */
+function dslLayout({ shape, stride, outer }) {
+  const plain = `cute.make_layout(${python(shape)}, stride=${python(stride)})`;
+  if (!outer) return plain;
+  return `cute.make_composed_layout(cute.make_swizzle(${outer.b}, ${outer.m}, ${outer.s}), ${outer.offset}, ${plain})`;
+}
+
+function dslTiler(tiler) {
+  if (tiler.tuple) return `(${tiler.tuple.map(dslTiler).join(", ")}${tiler.tuple.length === 1 ? "," : ""})`;
+  return tiler.plain ? String(tiler.shape) : dslLayout(tiler);
+}
+
+/** The call that does the operation in CuTe DSL. */
+function dslCall(name, layout, other) {
+  const first = dslLayout(layout);
+  const { other: kind } = OPERATIONS[name];
+  if (name === "recast_layout") return `cute.recast_layout(${other[0]}, ${other[1]}, ${first})`;
+  if (kind === "profile") return `cute.coalesce(${first}${isTuple(other) ? `, target_profile=${python(other)}` : ""})`;
+  const second = { none: () => "", layout: dslLayout, tiler: dslTiler }[kind] ?? python;
+  const more = second(other);
+  return `cute.${name}(${first}${more ? `, ${more}` : ""})`;
+}
+
+/** The result of an operation on texts, and a note on each of its steps. Throws a LayoutError where it has none. */
+function compute(name, text, otherText) {
+  const operation = OPERATIONS[name];
+  const layout = readPlain(text);
+  const other = READERS[operation.other](otherText);
+  const steps = [];
+  const result = operation.run(layout, other, (step) => steps.push(step));
+  return { layout, other, steps, result: result.tv ?? result, tiler: result.tiler ?? null };
+}

@@ -1,0 +1,112 @@
+"""Random calls of the layout algebra: layouts with gaps, repetitions and swizzles or none, and tilers for them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from cutetut.layouts import IntTree
+from tests.widgets.layout_oracle import Argument, Case, Lay
+
+SIZES = (1, 2, 2, 3, 4, 4, 5, 6, 8)
+STRIDES = (0, 1, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+BACKWARDS = (*STRIDES, -1, -4)
+COTARGETS = (1, 2, 8, 24, 64, 96, 100, 512)
+BITS = (4, 8, 16, 32, 64)
+SWIZZLES = ((3, 4, 3), (2, 4, 3), (1, 4, 3), (3, 3, 3), (2, 0, 2), (2, 1, 5), (1, 2, 1))
+ONE = ("filter", "right_inverse", "left_inverse")
+TWO = ("blocked_product", "raked_product", "zipped_product", "tiled_product", "flat_product", "append", "prepend",
+       "make_layout_tv")  # fmt: skip
+TILED = ("composition", "logical_divide", "zipped_divide", "tiled_divide", "flat_divide", "logical_product")
+SWIZZLED = (*TILED, "blocked_product", "raked_product", "append", "prepend", "coalesce", "filter", "recast_layout")
+# where strides may be negative: CuTe has no complement of such a layout
+SIGNED = ("filter", "right_inverse", "left_inverse", "coalesce", "composition", "append", "prepend", "slice_",
+          "recast_layout")  # fmt: skip
+OPERATIONS = (*ONE, *TWO, *TILED, "coalesce", "complement", "slice_", "recast_layout")
+
+
+def random_case(rng: random.Random, operation: str) -> Case:
+    """A call of an operation of `OPERATIONS`; about one in twelve has a swizzled layout where CuTe takes one."""
+    layout = random_layout(rng, strides=BACKWARDS if operation in SIGNED else STRIDES)
+    if operation in SWIZZLED and rng.random() < 0.08:
+        layout = Lay(layout.shape, layout.stride, rng.choice(SWIZZLES))
+    return Case(operation, (layout, *_others(rng, operation, layout)))
+
+
+def _others(rng: random.Random, operation: str, layout: Lay) -> tuple[Argument, ...]:
+    if operation in ONE:
+        return ()
+    if operation in TILED:
+        return (random_tiler(rng, layout),)
+    if operation == "complement":
+        return (rng.choice(COTARGETS),)
+    if operation == "slice_":
+        return (_cut(rng, layout.shape),)
+    if operation == "recast_layout":
+        return rng.choice(BITS), rng.choice(BITS)
+    if operation == "coalesce":
+        by_mode = isinstance(layout.shape, tuple) and rng.random() < 0.5
+        return ((1,) * rng.randint(1, len(layout.shape)),) if by_mode else ()  # type: ignore[arg-type]
+    return (random_layout(rng, depth=1),)
+
+
+def random_layout(rng: random.Random, depth: int = 2, most: int = 512, strides: Sequence[int] = STRIDES) -> Lay:
+    """Half of them compact in some order, others with gaps, a quarter with strides from a list."""
+    while True:
+        shape = _tree(rng, rng.choice((0, 1, depth)))
+        if prod(leaves(shape)) <= most:
+            break
+    kind = rng.choice(("gaps", "gaps", "list", "compact"))
+    if kind == "list":
+        return Lay(shape, _like(shape, lambda: rng.choice(strides)))
+    return Lay(shape, _compact(rng, shape, 0.2 if kind == "gaps" else 0.0))
+
+
+def random_tiler(rng: random.Random, layout: Lay) -> Argument:
+    """A layout, or a tuple of numbers and layouts for some of the layout's modes."""
+    if rng.random() < 0.5 or not isinstance(layout.shape, tuple):
+        return random_layout(rng, 1)
+    count = rng.randint(1, len(layout.shape))
+    return tuple(
+        rng.choice((1, 2, 4, 8, 3)) if rng.random() < 0.5 else random_layout(rng, rng.choice((0, 1)))
+        for _ in range(count)
+    )
+
+
+def leaves(tree: Any) -> list[int]:
+    """The numbers of a tree, in order."""
+    return [leaf for branch in tree for leaf in leaves(branch)] if isinstance(tree, tuple) else [tree]
+
+
+def _tree(rng: random.Random, depth: int) -> IntTree:
+    if depth == 0 or (depth < 2 and rng.random() < 0.5):
+        return rng.choice(SIZES)
+    return tuple(_tree(rng, depth - 1) for _ in range(rng.randint(1, 3)))
+
+
+def _like(shape: IntTree, number: Callable[[], int]) -> IntTree:
+    return tuple(_like(branch, number) for branch in shape) if isinstance(shape, tuple) else number()
+
+
+def _compact(rng: random.Random, shape: IntTree, gap: float) -> IntTree:
+    """Strides of a random order of the innermost modes, sometimes with a gap before one."""
+    sizes = leaves(shape)
+    order = list(range(len(sizes)))
+    rng.shuffle(order)
+    strides, reach = [0] * len(sizes), 1
+    for mode in order:
+        if rng.random() < gap:
+            reach *= rng.choice((2, 3, 4))
+        strides[mode] = reach
+        reach *= sizes[mode]
+    rest = iter(strides)
+    return _like(shape, lambda: next(rest))
+
+
+def _cut(rng: random.Random, shape: IntTree) -> Argument:
+    """A coordinate of which some parts, or all, are left free."""
+    if isinstance(shape, tuple) and rng.random() < 0.6:
+        return tuple(_cut(rng, branch) for branch in shape)
+    return None if rng.random() < 0.5 else rng.randrange(prod(leaves(shape)))
