@@ -15,7 +15,7 @@ import cutetut
 FOLDER = Path(cutetut.__file__).parent
 LAYERS = (
     "emulator", "columns", "hardware", "backend", "check", "reference", "layouts", "explore", "inspect", "figures",
-    "widgets", "course", "measure", "doctor", "emulate", "cli", "__main__",
+    "widgets", "answers", "course", "measure", "doctor", "emulate", "cli", "__main__",
 )  # fmt: skip
 
 
