@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the backend before any test module imports cutetut, which is when it is decided."""
     config.addinivalue_line("markers", "gpu: needs a Hopper GPU; runs only with --gpu")
-    config.addinivalue_line("markers", "xdist_group(name): pytest-xdist runs these in one process")
     config.addinivalue_line("markers", "emulator: about the emulator itself; left out with --gpu")
     os.environ["CUTETUT_BACKEND"] = "gpu" if config.getoption("--gpu") else "emulator"
     if _is_first_of_several(config):
@@ -43,6 +43,23 @@ def pytest_configure(config: pytest.Config) -> None:
     from cutetut import backend
 
     backend.activate()  # sets what CuTe DSL reads from the environment when it is imported
+
+
+@pytest.hookimpl(optionalhook=True)  # where pytest-xdist is installed
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file's tests go to one process, the book's all to one, those of SPREAD each to any.
+
+    The marker xdist_group would do it, but with pytest 9.2 the names that pytest-xdist 3.8 gives tests do not last.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::")[0]
+            name = file.rpartition("/")[2]
+            return nodeid if name == SPREAD else "book" if name in OF_THE_BOOK else file
+
+    return ByFile(config, log)
 
 
 def _is_first_of_several(config: pytest.Config) -> bool:
@@ -56,9 +73,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker(other)]
-    for item in items:
-        if item.path.name != SPREAD:
-            item.add_marker(pytest.mark.xdist_group("book" if item.path.name in OF_THE_BOOK else item.path.stem))
 
 
     _skip_without_a_browser(config, [item for item in items if item.get_closest_marker("browser")])
