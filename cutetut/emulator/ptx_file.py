@@ -16,10 +16,10 @@ import numpy as np
 from . import ptx
 from .errors import LaunchError
 from .launch import LaunchReport, launch
+from .machine.machine import Dim
 from .machine.memory import GlobalMemory
-from .ptx.syntax import Function, Module, Variable
+from .ptx.syntax import BYTES, Function, Module, Variable
 
-Dim = tuple[int, int, int]
 Argument = np.ndarray | np.generic | bytes
 
 
@@ -84,9 +84,8 @@ class PTX:
 
 def _declared(param: Variable) -> str:
     """A parameter as PTX declares it."""
-    each = {"b8": 1, "u8": 1, "s8": 1}.get(param.type)
-    count = f"[{param.nbytes}]" if each and param.nbytes > 1 else ""
-    return f".param .{param.type} {param.name}{count}"
+    count = param.nbytes // BYTES[param.type]
+    return f".param .{param.type} {param.name}" + (f"[{count}]" if count > 1 else "")
 
 
 def _passed(argument: Argument, param: Variable, memory: GlobalMemory) -> bytes:

@@ -99,3 +99,8 @@ PTX.read({str(file)!r}).launch("saxpy", x, y, np.float32(3), np.uint32(64), grid
 print(y.sum())"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("192.0\n", "")
+
+
+def test_arrays_of_any_type_are_listed_with_their_count() -> None:
+    text = SAXPY.replace(".param .u32 n", ".param .u32 n, .param .align 64 .b8 map[128], .param .b32 pair[2]")
+    assert PTX(text).kernels["saxpy"][4:] == (".param .b8 map[128]", ".param .b32 pair[2]")

@@ -6,8 +6,8 @@ import numpy as np
 
 from ..errors import EmulatorError
 from ..findings import Location
+from .shadow import CHUNK
 
-CHUNK = 16
 WAIT = "the wait for that copy in front of the read, at the barrier and in the phase that the copy completes"
 
 
