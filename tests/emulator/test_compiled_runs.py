@@ -390,3 +390,26 @@ def test_a_kernel_that_was_refused_is_refused_again(at_once: None) -> None:
     for _ in range(2):
         with pytest.raises(UnknownInstruction):
             launch.launch(module, "k", grid=(1, 1, 1), block=(32, 1, 1), params=[bytes(8)], memory=GlobalMemory())
+
+
+HOLES = """.visible .entry k(.param .b64 p0, .param .b32 p1) { .reg .b32 %r<12>; .reg .b64 %rd<6>; .reg .pred %p<2>;
+    .shared .align 4 .b8 s[512]; ld.param.b64 %rd1, [p0]; ld.param.b32 %r9, [p1]; mov.u32 %r1, %tid.x;
+    mov.u32 %r2, s; shl.b32 %r3, %r1, 2; add.u32 %r2, %r2, %r3; setp.lt.u32 %p1, %r1, %r9;
+    @%p1 st.shared.b32 [%r2], %r1;
+    ld.shared.b32 %r4, [%r2];
+    NEXT: add.u32 %r5, %r1, 1; add.u32 %r6, %r5, %r1; selp.b32 %r7, %r4, 7, %p1; add.u32 %r7, %r7, %r6;
+    mul.wide.u32 %rd2, %r1, 4; add.s64 %rd3, %rd1, %rd2;
+    st.global.b32 [%rd3], %r7; ret; }"""
+
+
+def test_runs_that_end_elsewhere_in_another_launch_are_others(at_once: None) -> None:
+    """A launch that reads unwritten shared memory checks registers that the next one does not."""
+    module = ptx.parse(HEADER + HOLES)
+    threads = np.arange(128, dtype=np.uint32)
+    for written in (64, 128, 64):
+        out = np.zeros(128, np.uint32)
+        memory = GlobalMemory()
+        memory.add(out.ctypes.data, out.nbytes, "out")
+        params = [int(out.ctypes.data).to_bytes(8, "little"), written.to_bytes(4, "little")]
+        launch.launch(module, "k", grid=(1, 1, 1), block=(128, 1, 1), params=params, memory=memory)
+        np.testing.assert_array_equal(out, np.where(threads < written, threads, 7) + 2 * threads + 1)

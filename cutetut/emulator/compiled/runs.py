@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..machine.machine import Machine
 
 SHORTEST = 2  # instructions; one alone gains little
-Key = tuple[int, bool, bool]  # a run's first instruction; whether masked; whether CTAs form clusters
+Key = tuple[int, int, bool, bool]  # a run's first instruction, how many; whether masked; whether CTAs form clusters
 
 # estimates in microseconds, of what was measured on one core of a server of 2024
 PER_STEP, PER_THREAD = 6.0, 0.006  # numpy's time for one instruction, most of them of floats
@@ -118,7 +118,8 @@ class Side:
 
     def __init__(self, run: Run, masked: bool) -> None:
         self.run, self.masked = run, masked
-        self.key = (run.instructions[0].index, masked, run.machine.cluster_size > 1)
+        # a launch may check registers that another one does not, and then its runs end elsewhere
+        self.key = (run.instructions[0].index, len(run.instructions), masked, run.machine.cluster_size > 1)
         self.pieces: list[Chain | Step] = []
 
     def execute(self, sel: Selection, start: int, stop: int) -> None:
