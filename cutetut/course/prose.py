@@ -81,7 +81,7 @@ class Term:
 def plain(text: str) -> str:
     """A cell's prose without headings, code, formulas, addresses and links to terms or pages."""
     text = _HEADING.sub(" ", _FENCE.sub(" ", text))
-    text = _CODE.sub(" ` ", _ROLE.sub(" ` ", text))
+    text = _CODE.sub(" … ", _ROLE.sub(" … ", text))  # no word, and what is around it does not join
     return " ".join(_TAG.sub(" ", _LINK.sub(r"\1", _MATH.sub(" ", text))).split())
 
 
