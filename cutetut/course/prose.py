@@ -53,8 +53,11 @@ def named(text: str) -> set[str]:
 def _is_name(match: re.Match[str]) -> bool:
     """Whether an identifier within a piece of code is there as a name that is explained."""
     before, after = match.string[: match.start()].rstrip(), match.string[match.end() :].lstrip()
-    plain = match[0].isalpha() and match[0].islower()
-    return not plain or before.endswith((".", "@")) or after.startswith("(") or not (before or after)
+    if not (match[0].isalpha() and match[0].islower()):
+        return True
+    if after.startswith("."):
+        return False  # a module, or a variable
+    return before.endswith((".", "@")) or after.startswith("(") or not (before or after)
 
 
 @dataclass(frozen=True)
