@@ -2,10 +2,10 @@
 
     python -m cutetut.course.concordance [NAME ...]    what these chapters, or all, use before anything explains it
 
-A name of `cute`, `cutlass` or `cutetut`, or a method of an object of CuTe's, that a visible code cell uses must stand in
-backticks in a markdown cell before it, in the same chapter or an earlier one. A term of the glossary that prose uses must
-be linked or set in bold in the cell of its first use at the latest. Cells that the book folds, and headings, count for
-neither.
+A name of `cute`, `cutlass` or `cutetut`, or a method of an object of CuTe's, that a visible code cell uses must stand
+in backticks in a markdown cell before it, in the same chapter or an earlier one. A term of the glossary that prose
+uses must be linked or set in bold in the cell of its first use at the latest. Cells that the book folds, and headings,
+count for neither.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from cutetut.course import exemptions, names, notebooks, prose
 from cutetut.course.exemptions import Exemption, Family
 from cutetut.course.notebooks import NotebookError
 
+RECAP = "Recap"  # the heading under which a chapter says its own again
 FOLDED = frozenset(("hide-input", "hide-cell", "helpers", "remove-input", "remove-cell"))
 
 
 @dataclass(frozen=True)
 class Place:
-    """A cell of a chapter: its id, and the last heading above it or in it."""
+    """A cell of a chapter: its id, and the heading that what is meant stands under."""
 
     chapter: str
     cell: str
@@ -43,6 +44,7 @@ class Entry:
     name: str
     is_term: bool
     explained: Place | None = None
+    section: Place | None = None  # the same, but no recap if anything else explains it, too: where a reader is sent
     late: bool = False  # the explanation comes after a use
     uses: dict[str, tuple[Place, str]] = field(default_factory=dict)
 
@@ -93,6 +95,7 @@ class Walk:
         self._terms = terms
         self._families = families
         self._named: dict[str, Place] = {}  # where a name's last part was first in backticks
+        self._sections: dict[tuple[bool, str], Place] = {}  # the same of terms and of names, without recaps
         self.terms = {term.name: Entry(term.name, is_term=True) for term in terms}
         self.names: dict[str, Entry] = {}
 
@@ -102,22 +105,26 @@ class Walk:
         aliases: dict[str, str] = {}
         for cell in notebooks.read(chapter).cells:
             if cell.cell_type == "markdown":
-                heading = next((text for _, text in reversed(prose.headings(cell.source))), heading)
-                self._markdown(cell.source, Place(stem, cell.id, heading))
+                for title, part in prose.sections(cell.source):
+                    heading = title or heading
+                    self._explanations(part, Place(stem, cell.id, heading))
+                for name, words in prose.used(prose.plain(cell.source), self._terms).items():
+                    self.terms[name].uses.setdefault(stem, (Place(stem, cell.id, heading), words))
             elif cell.cell_type == "code":
                 used = names.used(cell.source, aliases)
                 if not is_folded(cell):
                     self._code(used, Place(stem, cell.id, heading))
 
-    def _markdown(self, text: str, place: Place) -> None:
-        for token in prose.named(text):
+    def _explanations(self, text: str, place: Place) -> None:
+        named, introduced = prose.named(text), [term.name for term in self._terms if term.introduced(text)]
+        for token in named:
             self._named.setdefault(token, place)
-        for term in self._terms:
-            entry = self.terms[term.name]
-            if entry.explained is None and term.introduced(text):
+        for name in introduced:
+            if (entry := self.terms[name]).explained is None:
                 entry.explained, entry.late = place, bool(entry.uses)
-        for name, words in prose.used(prose.plain(text), self._terms).items():
-            self.terms[name].uses.setdefault(place.chapter, (place, words))
+        if place.heading != RECAP:
+            for what in (*((False, token) for token in named), *((True, name) for name in introduced)):
+                self._sections.setdefault(what, place)
 
     def _code(self, used: Iterable[str], place: Place) -> None:
         for name in used:
@@ -137,12 +144,15 @@ class Walk:
         for entry in self.names.values():
             if entry.explained is None and (place := self._explanation(entry.name)):
                 entry.explained, entry.late = place, True
+        for entry in (*self.names.values(), *self.terms.values()):
+            sought = entry.name if entry.is_term else names.token(entry.name)
+            entry.section = self._sections.get((entry.is_term, sought), entry.explained)
         found = (*self.names.values(), *self.terms.values())
         return [entry for entry in found if entry.uses or entry.explained]
 
 
 def collect(chapters: Iterable[str | Path]) -> list[Entry]:
-    """The names and terms of these chapters, with the everyday words and families of the table. Raises NotebookError."""
+    """The names and terms of these chapters, by the table's everyday words and families. Raises NotebookError."""
     walk = Walk(glossary(), exemptions.families())
     for chapter in chapters:
         walk.read(chapter)

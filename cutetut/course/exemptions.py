@@ -23,7 +23,7 @@ class Exemption:
 
 @dataclass(frozen=True)
 class Family:
-    """Names that need no explanation of their own: a regular expression for them, and the one whose explanation will do."""
+    """Names, given by a regular expression, that the explanation of one of them explains."""
 
     pattern: str
     explained_by: str

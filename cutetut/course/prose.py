@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -35,11 +36,22 @@ def headings(text: str) -> list[tuple[int, str]]:
     return [(len(found[1]), _shown(found[2])) for found in _HEADING.finditer(_FENCE.sub(" ", text))]
 
 
-def named(text: str) -> set[str]:
-    """The names between backticks: of `cute.size(x)` it is size, of `partition_C` or `x: Constexpr` what they look like.
+def sections(text: str) -> list[tuple[str | None, str]]:
+    """A cell's text cut before each heading: what the heading shows, None above the first, and the part.
 
-    A plain lower-case word counts only if it stands alone, behind a dot or an @, or is called: `x = size` names nothing.
-    The text of a link is no name, unless it links a term of the glossary that is one, such as partition_C.
+    A part without text, but for the one of a heading, is left out.
+    """
+    blank = _FENCE.sub(lambda fence: "·" * len(fence[0]), text)
+    starts = [0, *(heading.start() for heading in _HEADING.finditer(blank)), len(text)]
+    parts = [text[start:end] for start, end in itertools.pairwise(starts) if text[start:end].strip()]
+    return [(shown[0][1] if (shown := headings(part)) else None, part) for part in parts]
+
+
+def named(text: str) -> set[str]:
+    """The names between backticks: of `cute.size(x)` it is size, of `x: Constexpr` Constexpr.
+
+    A plain lower-case word counts only if it stands alone, behind a dot, or is called: `x = size` names nothing. The
+    text of a link is no name, unless it links a term of the glossary that is one, such as partition_C.
     """
     text = _FENCE.sub(" ", text)
     found: set[str] = set()
@@ -106,7 +118,7 @@ def used(plain_text: str, terms: Iterable[Term]) -> dict[str, str]:
             found += [(m.start(), -m.end(), term, name, m[0]) for m in _pattern(name).finditer(plain_text)]
     uses: dict[str, str] = {}
     covered = 0
-    for start, end, term, name, words in sorted(found, key=lambda one: one[:2]):
+    for _, end, term, name, words in sorted(found, key=lambda one: one[:2]):
         if -end > covered:  # not within a longer term
             covered = -end
             if name not in term.ordinary:
@@ -123,6 +135,7 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 
 def _shown(text: str) -> str:
-    """A line of Markdown as a reader sees it."""
-    text = _ROLE.sub(lambda found: found["shown"], text)
-    return _CODE.sub(lambda found: found[2], _TAG.sub("", _LINK.sub(r"\1", text))).replace("*", "").strip()
+    """A line of Markdown as a reader sees it; stars in code stay."""
+    text = _TAG.sub("", _LINK.sub(r"\1", _ROLE.sub(lambda found: found["shown"], text)))
+    parts = _CODE.split(text)  # what is between code, the backticks, the code, and so on
+    return "".join(part if i % 3 == 2 else part.replace("*", "") for i, part in enumerate(parts) if i % 3 != 1).strip()

@@ -1,4 +1,4 @@
-"""The curriculum explains before it uses: names in visible code, the glossary's terms in prose; exemptions are needed."""
+"""The curriculum explains names in visible code and the glossary's terms before it uses them."""
 
 from __future__ import annotations
 

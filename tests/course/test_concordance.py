@@ -1,4 +1,4 @@
-"""The concordance of pretended chapters: what counts as explained, what as used, in which order, and what is let pass."""
+"""The concordance of pretended chapters: what counts as explained and as used, and what is let pass."""
 
 from __future__ import annotations
 
@@ -61,6 +61,14 @@ def test_a_name_is_explained_by_a_cell_before_its_use(write: Write) -> None:
     made = entries["cute.make_layout"]
     assert made.explained == concordance.Place("00_a", "c1", "A")
     assert list(made.uses) == ["00_a", "01_b"]
+
+
+def test_a_reader_is_sent_to_the_text_and_not_to_a_recap(write: Write) -> None:
+    write("00_a", "# A", "## Recap\n\n`size(x)`, {term}`rest`, {term}`warp`")
+    write("01_b", IMPORTS, "# B\n\n## Of `x`\n\nA {term}`warp`, `size(x)`\n\n## More", ("cute.size(1)", []))
+    sections = {e.name: (e.explained, e.section) for e in concordance.collect(concordance.order())}
+    recap, text = concordance.Place("00_a", "c1", "Recap"), concordance.Place("01_b", "c1", "Of x")
+    assert sections == {"cute.size": (recap, text), "warp": (recap, text), "rest": (recap, recap)}
 
 
 def test_what_is_never_explained_is_said(write: Write) -> None:

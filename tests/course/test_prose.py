@@ -110,8 +110,8 @@ def test_names_in_backticks(text: str, found: set[str]) -> None:
 
 
 def test_headings_are_shown_without_markup() -> None:
-    text = "# A *{term}`warp`* `x`\n\ntext\n\n```\n# no\n```\n\n### [Third](a.md) #\n"
-    assert prose.headings(text) == [(1, "A warp x"), (3, "Third")]
+    text = "# A *{term}`warp`* `a * x`\n\ntext\n\n```\n# no\n```\n\n### [Third](a.md) #\n"
+    assert prose.headings(text) == [(1, "A warp a * x"), (3, "Third")]
 
 
 @pytest.mark.parametrize(
@@ -131,3 +131,11 @@ def test_words_are_what_a_reader_reads(text: str, count: int) -> None:
 
 def test_lines_of_fenced_code_are_counted() -> None:
     assert prose.fenced_lines("a\n```text\none\n\ntwo\n```\nb\n```\nthree\n```\n") == 3
+
+
+def test_a_cell_is_cut_at_its_headings() -> None:
+    text = "above\n\n## One\n\n```\n# no\n```\n## Two\ntwo\n### Three"
+    found = prose.sections(text)
+    assert [heading for heading, _ in found] == [None, "One", "Two", "Three"]
+    assert "".join(part for _, part in found) == text
+    assert prose.sections("") == [] and prose.sections("a\nb") == [(None, "a\nb")]

@@ -13,6 +13,7 @@ from . import (
     card,
     colab,
     counted,
+    explained,
     front,
     generated,
     ladder,
@@ -40,7 +41,7 @@ def check_package(file: str) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register every part of the extension; each can be read on its own."""
     check_package(cutetut.__file__)
-    for part in (offline, provenance, still, card, colab, front):
+    for part in (offline, provenance, still, card, colab, front, explained):
         part.setup(app)
     for directives in (generated, bugs, ordering, counted, peers, rooms, ladder, recorded):
         directives.setup(app)
