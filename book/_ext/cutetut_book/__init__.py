@@ -12,6 +12,7 @@ from . import (
     bugs,
     card,
     colab,
+    contract,
     counted,
     explained,
     front,
@@ -43,6 +44,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     check_package(cutetut.__file__)
     for part in (offline, provenance, still, card, colab, front, explained):
         part.setup(app)
-    for directives in (generated, bugs, ordering, counted, peers, rooms, ladder, recorded):
+    for directives in (generated, bugs, ordering, counted, contract, peers, rooms, ladder, recorded):
         directives.setup(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
