@@ -88,6 +88,17 @@ def glossary(everyday: Iterable[str] | None = None) -> list[prose.Term]:
     return prose.terms(text, exemptions.everyday() if everyday is None else list(everyday))
 
 
+def place(chapter: str, cell: str) -> Place:
+    """Where a code cell stands, by its chapter's name and its id. Raises NotebookError."""
+    heading = ""
+    for one in notebooks.read(chapter).cells:
+        if one.cell_type == "markdown":
+            heading = next((text for _, text in reversed(prose.headings(one.source))), heading)
+        elif one.id == cell:
+            return Place(chapter, cell, heading)
+    raise NotebookError(f"{chapter} has no code cell {cell!r}")
+
+
 class Walk:
     """Reads chapters one after another, as a reader who remembers all that was explained."""
 

@@ -47,7 +47,7 @@ RULES = (
     Rule("exercises", 3, 99, "exercises"),
     Rule("of kernels", 1, 99, "exercises whose solution writes or changes code of a kernel"),
     Rule("goals", 3, 3, 'lines under "After this you can"'),
-    Rule("minutes", 1 - APART, 1 + APART, f"stated time to read, over that of {WORDS} words and {LINES} lines a minute"),
+    Rule("minutes", 1 - APART, 1 + APART, f"stated time to read, over that at {WORDS} words or {LINES} lines a minute"),
     Rule("untagged", 0, 0, "exercises, solutions, benchmarks and broken kernels whose cells lack their tag"),
 )
 

@@ -134,3 +134,11 @@ def test_the_command_line_names_the_chapters_own(write: Write, capsys: pytest.Ca
     assert capsys.readouterr().out.splitlines()[0].startswith("01_b, cell c0: term 'rest'")
     assert concordance.main(["02_c"]) == 1
     assert "no notebook named 02_c" in capsys.readouterr().out
+
+
+def test_the_place_of_a_cell_has_the_heading_above_it(write: Write) -> None:
+    write("00_a", "# A\n\n## Of `x`", ("1", []), "## B", ("2", []))
+    assert concordance.place("00_a", "c1") == concordance.Place("00_a", "c1", "Of x")
+    for cell in ("c0", "none"):
+        with pytest.raises(notebooks.NotebookError, match=f"00_a has no code cell '{cell}'"):
+            concordance.place("00_a", cell)

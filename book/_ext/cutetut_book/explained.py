@@ -1,6 +1,7 @@
 """The directive `{explained}`: where each name of the chapters' code and each term of the glossary is explained.
 
-The table is made when pages are written, since it links to sections of other pages.
+And the role `{cell}`, as in {cell}`05_partition_c/step-1`: a link to the section that a chapter's cell is in. Both are
+filled in when pages are written, since they link to sections of other pages.
 """
 
 import itertools
@@ -10,7 +11,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
-from sphinx.util.docutils import SphinxDirective
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from cutetut.course import concordance, names, notebooks
 from cutetut.course.concordance import Entry, Place
@@ -32,6 +33,17 @@ class ExplainedDirective(SphinxDirective):
         for path in (*concordance.order(drafts=False), ROOT / f"{GLOSSARY}.md", ROOT / "book/data/exemptions.toml"):
             self.env.note_dependency(str(path))
         return [Explained()]
+
+
+class CellLink(nodes.Inline, nodes.TextElement):
+    """Where the link to a cell's section will be; `cell` is what the role was given."""
+
+
+class CellRole(SphinxRole):
+    """Leave a place for the link."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        return [CellLink(self.rawtext, cell=self.text)], []
 
 
 def initial(entry: Entry) -> str:
@@ -101,7 +113,13 @@ def row(entry: Entry, links: Links) -> list[Cell]:
 
 
 def fill(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Put the tables where they belong; what cannot be read or linked is an error of the build."""
+    """Put tables and links where they belong; what cannot be read or linked is an error of the build."""
+    for link in list(doctree.findall(CellLink)):
+        chapter, _, cell = link["cell"].partition("/")
+        try:
+            link.replace_self(Links(app, docname).place(concordance.place(chapter, cell)))
+        except (notebooks.NotebookError, OSError) as error:  # the latter for a chapter that has no page
+            raise ExtensionError(f"cell: {error}") from error
     for place in list(doctree.findall(Explained)):
         try:
             found = lettered(concordance.collect(concordance.order(drafts=False)))
@@ -119,6 +137,8 @@ def fill(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_node(Explained)
+    app.add_node(CellLink)
+    app.add_role("cell", CellRole())
     app.add_directive("explained", ExplainedDirective)
     app.connect("doctree-resolved", fill)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
