@@ -90,10 +90,13 @@ def measure(chapter: str | Path) -> Measured:
 
 # --- code
 
+Function = tuple[ast.FunctionDef, str]  # with the source of its cell
 
-def _functions(cells: Iterable[Any]) -> tuple[list[tuple[ast.FunctionDef, str]], list[tuple[ast.FunctionDef, str]]]:
+
+def _functions(cells: Iterable[Any]) -> tuple[list[Function], list[Function]]:
     """The kernels and the other functions of cells tagged `kernel`, each with its cell's source."""
-    kernels, helpers = [], []
+    kernels: list[Function] = []
+    helpers: list[Function] = []
     for cell in cells:
         if cell.cell_type != "code" or "kernel" not in notebooks.tags(cell):
             continue

@@ -14,7 +14,7 @@ from cutetut_book import explained
 from docutils import nodes
 from sphinx.errors import ExtensionError
 
-from cutetut.course import concordance
+from cutetut.course import concordance, exemptions
 from cutetut.course.concordance import Entry, Place
 from tests.book.building import built
 
@@ -71,7 +71,7 @@ def test_each_section_has_the_name_or_the_term_in_it() -> None:
     from cutetut.course import notebooks
 
     terms = {term.name: term for term in concordance.glossary()}
-    families = concordance.exemptions.families()
+    families = exemptions.families()
     for (_, name), entry in entries().items():
         assert entry.section
         cells = {cell.id: cell.source for cell in notebooks.read(entry.section.chapter).cells}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from typing import Any
 
 import pytest
 
@@ -57,9 +58,25 @@ def test_each_family_is_needed() -> None:
         assert any(re.fullmatch(family.pattern, name) for name in alone), family
 
 
-def test_each_term_of_the_glossary_is_used_by_a_chapter() -> None:
+def test_each_term_of_the_glossary_is_met() -> None:
+    """In a chapter's prose, as a name in a chapter's code, or by a link from another page of the book."""
     met = {entry.name for entry in entries()}
-    assert [term.name for term in concordance.glossary() if term.name not in met] == []
+    root = notebooks.project_root()
+    pages = "".join(path.read_text() for path in (root / "book").glob("*.md") if path.stem != "glossary")
+    code = {word for path in concordance.order() for cell in notebooks.read(path).cells for word in _words(cell)}
+    missing = [
+        term.name
+        for term in concordance.glossary()
+        if term.name not in met and not term.introduced(pages) and code.isdisjoint(", ".join(term.names).split(", "))
+    ]
+    assert missing == []
+
+
+def _words(cell: Any) -> list[str]:
+    """The names in a cell's code, or between its backticks, and those in what it prints."""
+    printed = "".join(output.get("text", "") for output in cell.get("outputs", ()))
+    code = cell.source + printed if cell.cell_type == "code" else " ".join(re.findall(r"`[^`]*`", cell.source))
+    return re.findall(r"\w+", code)
 
 
 def test_drafts_and_published_chapters_are_in_one_order() -> None:
