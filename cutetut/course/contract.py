@@ -164,7 +164,11 @@ def writes_kernel_code(solution: str, check: str = "") -> bool:
 
 
 def _runs_in_a_kernel(name: str) -> bool:
-    return name.startswith("cute.arch.") or name in ("cute.copy", "cute.autovec_copy", "cute.basic_copy", "cute.gemm")
+    """Whether a name works on a thread's data, or makes the copy or the product that a kernel is given."""
+    return name.startswith(("cute.arch.", "cute.make_tiled_", ".partition_", ".make_fragment_")) or name in (
+        "cute.copy", "cute.autovec_copy", "cute.basic_copy", "cute.gemm",
+        "cute.make_fragment_like", "cute.make_rmem_tensor",
+    )  # fmt: skip
 
 
 def _untagged(cells: Sequence[Any]) -> Iterable[str]:

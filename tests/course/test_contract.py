@@ -121,6 +121,8 @@ def test_exercises_are_counted_by_their_solutions(measured: Any) -> None:
         ("@cute.jit\ndef f(x): pass", "", True),
         ("def f(a, b):\n    cute.autovec_copy(a, b)", "", True),
         ("def f():\n    cute.arch.sync_threads()", "", True),
+        ("def f(mma, tCgC):\n    return cute.make_fragment_like(tCgC)", "", True),
+        ("def f():\n    return cute.make_tiled_mma(atom, atoms)", "", True),
         ("check([('a', 'cute.copy(b)')])", "", True),
         ("check('i < seen')", "module = notebooks.changed(NAME, [(old, text)])", True),
         ("check('i < seen')", "print(text)", False),
