@@ -37,7 +37,8 @@ BURST_LIMIT = 1.0  # seconds that a burst may take, so that a slow kernel does n
 
 BENCH_TAGS = ("imports", "kernel", "bench")
 REQUIRED = ("kernel", "vendor", "method", "inputs", "ours_tflops", "vendor_tflops", "ratio")
-NOT_SHOWN = ("ours_us", "vendor_us", "launches", "sm_mhz", rungs.MARK)  # in a row for whoever looks closer
+RANGES = ("ours_us_range", "vendor_us_range", "ratio_range")  # lowest and highest of the repeats; older rows lack them
+NOT_SHOWN = ("ours_us", "vendor_us", "launches", "sm_mhz", *RANGES, rungs.MARK)  # in a row for whoever looks closer
 
 Row = dict[str, Any]
 
@@ -117,7 +118,8 @@ def compare(
     side is warmed up with 10 launches, then five bursts each (40 launches after 0.1 s of rest, fewer if they would take
     over a second) and three sustained windows each take turns; a row holds the median of a method: `ours_tflops`,
     `vendor_tflops`, `ratio`, `ours_us`, `vendor_us` (microseconds per launch, its overhead included), `launches` and
-    `sm_mhz`. Raises NeedsGPU on the emulator.
+    `sm_mhz`. `ours_us_range` and `vendor_us_range` are [lowest, highest] of the repeats, and `ratio_range` that of the
+    ratios of two repeats that took turns. Raises NeedsGPU on the emulator.
     """
     _require_gpu("bench.compare")
     labels: dict[str, Any] = {"kernel": kernel, "vendor": vendor_name, "inputs": inputs}
@@ -161,11 +163,19 @@ def measure(
                 "ratio": tflops["ours"] / tflops["vendor"],
                 "ours_us": median["ours"] * 1e6,
                 "vendor_us": median["vendor"] * 1e6,
+                **_ranges(times),
                 "launches": launches["ours"],
                 "sm_mhz": timer.clock_mhz(ours, launches["ours"]),
             }
         )
     return rows
+
+
+def _ranges(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """The lowest and highest of the repeats, given as seconds of each side in each round: the fields in RANGES."""
+    ours, vendor = ([1e6 * t for t in times[side]] for side in ("ours", "vendor"))
+    ratios = [theirs / own for own, theirs in zip(ours, vendor, strict=True)]
+    return {name: [min(values), max(values)] for name, values in zip(RANGES, (ours, vendor, ratios), strict=True)}
 
 
 def _take_turns(
@@ -312,16 +322,48 @@ def data_file(name: str) -> Path:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as aligned text: sizes, then speeds and their ratio; what all rows share stands in a line above."""
+    """The rows as aligned text: sizes, then speeds and their ratio; what all rows share stands in a line above.
+
+    Behind a ratio stand the lowest and the highest of its repeats, where they were recorded.
+    """
     keys = dict.fromkeys(key for row in rows for key in row)
     named = [key for key in keys if key not in NOT_SHOWN]
     measured = {key for row in rows for key, value in row.items() if isinstance(value, float)}
     columns = [key for key in named if key in measured or len({str(row.get(key)) for row in rows}) > 1]
     constant = [f"{key}: {rows[0][key]}" for key in named if key not in columns]
     titles = [{"ours_tflops": "ours TFLOP/s", "vendor_tflops": "vendor TFLOP/s"}.get(c, c) for c in columns]
-    cells = [[shown(row.get(column)) for column in columns] for row in rows]
+    cells = [[_with_range(row, column) for column in columns] for row in rows]
     lines = aligned([titles, *cells], right=range(len(titles)))
     return "\n".join(filter(None, [", ".join(constant), lines]))
+
+
+def _with_range(row: Row, column: str) -> str:
+    return ratio(row) if column == "ratio" else shown(row.get(column))
+
+
+def ratio(row: Row) -> str:
+    """The ratio of a row with the lowest and the highest of its repeats in brackets: 0.926 [0.921, 0.929].
+
+    Rows that were recorded without their repeats have the ratio alone.
+    """
+    return f"{shown(row['ratio'])}{_interval(row.get('ratio_range'))}"
+
+
+def gain(row: Row, before: Row) -> str:
+    """How many times as fast our kernel is in `row` as in `before`, for one problem: 1.25 [1.24, 1.27].
+
+    The brackets have the least and the most that the repeats of the two allow. Where 1 lies between them, the
+    repeats show no difference.
+    """
+    spread = None
+    if "ours_us_range" in row and "ours_us_range" in before:
+        (fastest, slowest), (fastest_before, slowest_before) = row["ours_us_range"], before["ours_us_range"]
+        spread = fastest_before / slowest, slowest_before / fastest
+    return f"{shown(before['ours_us'] / row['ours_us'])}{_interval(spread)}"
+
+
+def _interval(spread: Sequence[float] | None) -> str:
+    return f" [{shown(spread[0])}, {shown(spread[1])}]" if spread else ""
 
 
 def shown(value: Any) -> str:

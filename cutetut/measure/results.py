@@ -22,9 +22,9 @@ class Line:
     extra: dict[str, str]
 
     def cell(self, method: str) -> str:
-        """The ratio, and the speeds that it comes from."""
+        """The ratio, the lowest and the highest of its repeats if known, and the speeds that it comes from."""
         row = self.rows.get(method)
-        return "" if row is None else speeds(row)
+        return "" if row is None else speeds(row).replace(bench.shown(row["ratio"]), bench.ratio(row), 1)
 
 
 def speeds(row: Row) -> str:

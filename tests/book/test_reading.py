@@ -131,7 +131,7 @@ def test_wide_things_scroll_in_their_own_box(phone: Chrome, book: Path, name: st
     assert lost == []
 
 
-@pytest.mark.parametrize("name", ["book/intro", "book/emulator", "book/errata"])
+@pytest.mark.parametrize("name", ["book/intro", "book/emulator", "book/errata", "book/explained"])
 def test_stacked_tables_say_what_each_cell_is(phone: Chrome, book: Path, name: str) -> None:
     """A table of sentences fits the phone, each cell under its column's name."""
     phone.get((book / f"{name}.html").as_uri())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,22 @@ def from_file(source: str, file: Path, names: dict[str, Any]) -> dict[str, Any]:
     file.write_text(source)
     exec(compile(source, str(file), "exec"), names)
     return names
+
+
+def defined(chapter: str, cells: Iterable[str], folder: Path, extra: str = "", **more: Any) -> dict[str, Any]:
+    """What these cells of a chapter and then `extra` define, after its kernels, benchmark and helpers.
+
+    `more` are names that its helpers find beside their own, such as the generator that an untagged cell has made.
+    """
+    helpers = vars(notebooks.load(chapter, HELPER_TAGS))
+    helpers.update(more)
+    source = "\n\n".join([*(cell(chapter, name) for name in cells), extra])
+    return from_file(source, folder / "cells.py", dict(helpers))
+
+
+def tries(answers: Mapping[int, Iterable[str]]) -> list[tuple[int, str]]:
+    """Each exercise's number with each of its answers."""
+    return [(number, answer) for number, listed in answers.items() for answer in listed]
 
 
 def verdict(check: str, call: str, names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:

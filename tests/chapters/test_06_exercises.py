@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from cutetut.course import notebooks
 from tests.chapters import exercises
 
 CHAPTER = "06_smem_tiling"
@@ -71,12 +70,12 @@ def _one_buffer() -> str:
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The exercises' checks with what they use, and answers that are kernels or parts of one."""
-    source = "\n\n".join(cell(f"ex{number}-check") for number in (1, 2, 3, 4))
-    source += ANSWERS.replace("BODY", _one_buffer())
-    source += "\n\n" + cell("ex4-solution").replace("\ncheck_one_barrier(two_buffers_kernel)", "")
-    helpers = notebooks.load(CHAPTER, exercises.HELPER_TAGS)
-    vars(helpers)["rng"] = torch.Generator().manual_seed(6)  # of the cell that random_problem is in
-    return exercises.from_file(source, tmp_path_factory.mktemp("cells") / "cells.py", dict(vars(helpers)))
+    solution = cell("ex4-solution").replace("\ncheck_one_barrier(two_buffers_kernel)", "")
+    answers = ANSWERS.replace("BODY", _one_buffer()) + "\n\n" + solution
+    checks = [f"ex{number}-check" for number in (1, 2, 3, 4)]
+    rng = torch.Generator().manual_seed(6)  # of the cell that random_problem is in
+    A, B, C = (torch.randn(128, 128, generator=rng) for _ in range(3))  # as a reader has them who answers A @ B.T
+    return exercises.defined(CHAPTER, checks, tmp_path_factory.mktemp("cells"), answers, rng=rng, A=A, B=B, C=C)
 
 
 CHECKS = {1: "check_pad", 2: "check_lanes", 3: "check_epilogue", 4: "check_one_barrier"}
@@ -92,6 +91,9 @@ WRONG = {  # a part of what the check has to say
         "float('nan')": "whole number",
         "float('inf')": "whole number",
         "True": "whole number",
+        "np.ones(2)": "one number",
+        "A @ B.T": "one number",
+        "[4]": "whole number",
         "'4'": "whole number",
         "None": "whole number",
         "(4,)": "whole number",
@@ -130,7 +132,7 @@ WRONG = {  # a part of what the check has to say
     },
 }
 RIGHT = {
-    1: ["12", "28.0", "np.int64(20)"],
+    1: ["12", "28.0", "np.int64(20)", "torch.tensor([12])", "np.float32(28)"],
     2: [
         "(((2, 2), (2, 4)), ((1, 4), (2, 8)))",
         "(((2, 2), (2, 2, 2)), ((2, 8), (1, 4, 16)))",
@@ -142,7 +144,7 @@ RIGHT = {
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in WRONG for answer in WRONG[number]])
+@pytest.mark.parametrize(("number", "answer"), exercises.tries(WRONG))
 def test_wrong_answers_are_told_why(
     names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
 ) -> None:
@@ -152,7 +154,7 @@ def test_wrong_answers_are_told_why(
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in RIGHT for answer in RIGHT[number]])
+@pytest.mark.parametrize(("number", "answer"), exercises.tries(RIGHT))
 def test_right_answers_of_any_form_are_accepted(
     names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
 ) -> None:

@@ -220,11 +220,9 @@ cell = partial(exercises.cell, CHAPTER)
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The exercises' checks with what they use."""
     before = ("claims", "probe", "classes", "compare", "named", "permutation", "fetch", "conflicts")
-    source = "\n\n".join(map(cell, (*before, "ex1", "ex2", "ex3", "ex4")))
-    file = tmp_path_factory.mktemp("cells") / "cells.py"
-    helpers = notebooks.load(CHAPTER, exercises.HELPER_TAGS)
-    vars(helpers)["rng"] = torch.Generator().manual_seed(7)  # of the cell that random_problem is in
-    return exercises.from_file(source, file, dict(vars(helpers)))
+    checks = (*before, "ex1", "ex2", "ex3", "ex4")
+    rng = torch.Generator().manual_seed(7)  # of the cell that random_problem is in
+    return exercises.defined(CHAPTER, checks, tmp_path_factory.mktemp("cells"), rng=rng)
 
 
 CHECKS = {1: "check_slot", 2: "check_pitch", 3: "check_renamed", 4: "check_m_major"}
@@ -273,7 +271,7 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in WRONG for answer in WRONG[number]])
+@pytest.mark.parametrize(("number", "answer"), exercises.tries(WRONG))
 def test_wrong_answers_are_told_why(
     names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
 ) -> None:
@@ -281,7 +279,7 @@ def test_wrong_answers_are_told_why(
     assert WRONG[number][answer] in said, said
 
 
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in RIGHT for answer in RIGHT[number]])
+@pytest.mark.parametrize(("number", "answer"), exercises.tries(RIGHT))
 def test_right_answers_of_any_form_are_accepted(
     names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
 ) -> None:

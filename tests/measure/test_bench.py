@@ -20,7 +20,7 @@ from tests.facts import FACTS
 
 
 class FakeTimer:
-    """A GPU on which `ours` takes 2 ms and `vendor` 1 ms, and one round in five is slow."""
+    """A GPU on which `ours` takes 2 ms and `vendor` 1 ms, and the first of the vendor's bursts is slow."""
 
     def __init__(self, ours=2e-3, vendor=1e-3):
         self.cost = {"ours": ours, "vendor": vendor}
@@ -29,7 +29,7 @@ class FakeTimer:
     def seconds(self, function, launches):
         side = function()
         self.log.append((side, launches))
-        disturbed = 10 if len(self.log) == 7 else 1
+        disturbed = 10 if len(self.log) == 8 else 1  # the first of the vendor's bursts
         return self.cost[side] * launches * disturbed
 
     def rest(self, seconds):
@@ -56,6 +56,45 @@ def test_speeds_and_ratio_follow_from_the_times():
     assert burst["method"] == "burst of 40 launches"
     assert sustained["method"] == "sustained 200 ms"
     assert (burst["launches"], sustained["launches"]) == (40, 100)
+
+
+class Varying(FakeTimer):
+    """A GPU whose rounds take 1, 2, 3, ... times as long for us, and one time for the vendor."""
+
+    def seconds(self, function, launches):
+        side = function()
+        self.log.append(side)
+        rounds = max(0, self.log.count("ours") - 2) if side == "ours" else 1
+        return self.cost[side] * launches * max(1, rounds)
+
+
+def test_a_row_keeps_the_spread_of_its_repeats():
+    burst, sustained = measured(Varying())
+    assert burst["ours_us_range"] == pytest.approx([2000, 10000])  # five rounds
+    assert burst["vendor_us_range"] == pytest.approx([1000, 1000])
+    assert burst["ratio_range"] == pytest.approx([0.1, 0.5])
+    assert burst["ratio_range"][0] < burst["ratio"] < burst["ratio_range"][1]
+    assert sustained["ours_us_range"] == pytest.approx([12000, 16000])  # three rounds
+    assert bench.validated([{**ROW, **burst}], "a")[0]["ratio_range"] == burst["ratio_range"]
+
+
+def test_a_disturbed_round_shows_in_the_spread_and_not_in_the_median():
+    burst, _ = measured(FakeTimer())  # the first of the vendor's bursts takes ten times as long
+    assert burst["ratio"] == pytest.approx(0.5)
+    assert burst["vendor_us_range"] == pytest.approx([1000, 10000])
+    assert burst["ratio_range"] == pytest.approx([0.5, 5.0])
+
+
+def test_ratios_are_shown_with_their_spread_where_it_is_known():
+    new = {**ROW, "ratio": 0.9264, "ratio_range": [0.9213, 0.929], "ours_us": 10.0, "ours_us_range": [9.0, 11.0]}
+    assert bench.ratio(new) == "0.926 [0.921, 0.929]"
+    assert bench.ratio(ROW) == "0.0270"
+    before = {**new, "ours_us": 20.0, "ours_us_range": [18.0, 22.0]}
+    assert bench.gain(new, before) == "2.00 [1.64, 2.44]"  # 18 / 11, 22 / 9
+    assert bench.gain(new, ROW) == "0.100"
+    printed = bench.table([new, {**ROW, "M": 256}])
+    assert "0.926 [0.921, 0.929]" in printed and "range" not in printed
+    assert printed.splitlines()[-1].endswith("               0.0270")
 
 
 @pytest.mark.parametrize("failure", [subprocess.TimeoutExpired("nvidia-smi", 30), OSError("no such file")])

@@ -65,6 +65,12 @@ def test_rows_by_several_methods_become_one_line():
     assert second.cell("sustained") == ""
 
 
+def test_a_cell_has_the_spread_of_the_repeats():
+    (line,) = results.lines([row("04 a", 512, "burst", 400.0, ratio_range=[0.49, 0.525], ours_us_range=[1.0, 2.0])])
+    assert line.cell("burst") == "0.500 [0.490, 0.525] (400 / 800)"
+    assert line.extra == {} and "ratio_range" not in line.labels
+
+
 def test_what_was_measured_twice_is_on_two_lines():
     rows = [row("04 a", 512, method, ours) for ours in (1.0, 2.0) for method in ("burst", "sustained")]
     assert [line.cell("burst") for line in results.lines(rows)] == ["0.00125 (1.00 / 800)", "0.00250 (2.00 / 800)"]

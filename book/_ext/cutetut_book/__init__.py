@@ -12,7 +12,9 @@ from . import (
     bugs,
     card,
     colab,
+    contract,
     counted,
+    explained,
     front,
     generated,
     ladder,
@@ -40,8 +42,8 @@ def check_package(file: str) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register every part of the extension; each can be read on its own."""
     check_package(cutetut.__file__)
-    for part in (offline, provenance, still, card, colab, front):
+    for part in (offline, provenance, still, card, colab, front, explained):
         part.setup(app)
-    for directives in (generated, bugs, ordering, counted, peers, rooms, ladder, recorded):
+    for directives in (generated, bugs, ordering, counted, contract, peers, rooms, ladder, recorded):
         directives.setup(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
