@@ -13,9 +13,7 @@ TILE = (128, 128, 8)  # bM, bN, bK of chapter 04
 MOST = 2**31  # elements of a matrix; indices are 32-bit integers
 
 
-def refuse_unsupported(
-    A: torch.Tensor, B: torch.Tensor, C: torch.Tensor, tile: tuple[int, int, int] = TILE
-) -> None:
+def refuse_unsupported(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor, tile: tuple[int, int, int] = TILE) -> None:
     """Raise TypeError or ValueError, in one sentence, unless a kernel without predicates can compute C = A @ B.T.
 
     A (M, K), B (N, K) and C (M, N): float32, row-major without gaps, 16-byte aligned, where this session's kernels run,

@@ -1,4 +1,4 @@
-"""Chapter 00: its measuring kernels against numpy, its benchmark on a clock of our own, and what its exercises accept."""
+"""Chapter 00: its measuring kernels against numpy, its benchmark on a clock of ours, and what its exercises accept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from cutetut.course import notebooks
+from cutetut.course import notebooks, provenance
 from cutetut.measure import bench, records
 from tests.chapters import exercises
 
@@ -113,7 +113,7 @@ def test_the_benchmark_writes_what_the_chapter_reads(
     monkeypatch.setattr(bench, "CudaTimer", Clock)
     monkeypatch.setattr(bench, "compare", compare)
     monkeypatch.setattr(bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
-    monkeypatch.setattr(records.provenance, "collect", dict)
+    monkeypatch.setattr(provenance, "collect", dict)
     monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: outcomes)
     monkeypatch.setattr(chapter.torch, "randn", lambda n, device: torch.zeros(min(n, 2048), device=device))
     rows = bench.validated(chapter.benchmark(), CHAPTER)

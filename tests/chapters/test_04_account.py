@@ -1,4 +1,4 @@
-"""Chapter 04's account of its cycles: the rule for L1, the experiments, its benchmark, and what its exercises accept."""
+"""Chapter 04's account of its cycles: the rule for L1, experiments, benchmark, and what its exercises accept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from cutetut.course import notebooks
+from cutetut.course import notebooks, provenance
 from cutetut.inspect import profile
 from cutetut.measure import bench, mistakes, nsight, records
 from tests.chapters import exercises
@@ -126,7 +126,7 @@ def test_the_benchmark_writes_what_the_chapter_reads(
     monkeypatch.setattr(bench, "CudaTimer", Clock)
     monkeypatch.setattr(bench, "compare", compare)
     monkeypatch.setattr(bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
-    monkeypatch.setattr(records.provenance, "collect", dict)
+    monkeypatch.setattr(provenance, "collect", dict)
     monkeypatch.setattr(mistakes, "on_gpu", lambda notebook, names: outcomes)
     monkeypatch.setattr(nsight, "count", lambda program, kernels, metrics: [dict.fromkeys(metrics, 1.5)] * 8)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
@@ -184,7 +184,7 @@ def test_records_say_what_is_missing_or_broken(tmp_path: Path, monkeypatch: pyte
 def test_records_say_when_the_kernel_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = {"gpu": "NVIDIA H200", "driver": "1", "cuda": "13.0", "torch": "2", "cutlass_dsl": "4", "date": "2026"}
     monkeypatch.setattr(bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
-    monkeypatch.setattr(records.provenance, "collect", lambda: machine)
+    monkeypatch.setattr(provenance, "collect", lambda: machine)
     records.write(CHAPTER, "some", [1, {"a": 2.5}])
     assert records.read(CHAPTER, "some") == [1, {"a": 2.5}]
     assert "NVIDIA H200" in records.source(CHAPTER, "some") and "changed" not in records.source(CHAPTER, "some")
@@ -249,7 +249,11 @@ def by_columns_of_k(A, B):
 CHECKS = {1: "check_turned", 2: "check_accumulator", 3: "check_intensity", 4: "check_any", 5: "check_faster"}
 ANY_WRONG = ("float('nan')", "'text'", "(1,)", "None", "np.float32(3)", "lambda A, B: A @ B.T", "torch.ones(3, 3)")
 WRONG: dict[int, dict[str, str]] = {
-    1: {"(0, 0, 0, 0)": "sectors of a load of A", "(16, 2, 16, 2)": "cycles of a load of A", "(16, 2, 32)": "4 numbers"},
+    1: {
+        "(0, 0, 0, 0)": "sectors of a load of A",
+        "(16, 2, 16, 2)": "cycles of a load of A",
+        "(16, 2, 32)": "4 numbers",
+    },
     2: {
         "lambda tiled_mma, tCgC: tiled_mma.make_fragment_C(tCgC)": "64 stores, 0 of them wide",
         "all_one_register": "elements of the product are wrong",
