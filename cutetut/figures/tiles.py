@@ -78,8 +78,10 @@ def picker_state(
     table = np.asarray(owner)
     figure = blank_figure(8.4, 4.3 * min(1.0, max(0.6, table.shape[0] / table.shape[1])))
     left, right = _row(figure, 2)
-    _draw_owners(left, table, thread, _grid(table, thread_grid), title)
+    _draw_owners(left, table, thread, _grid(table, thread_grid), "")
     _draw_elements(right, table, thread, matrix)
+    if title:  # above both, since it is wider than the left one
+        figure.suptitle(title, x=0.01, ha="left")
     return Picture(figure, f"{_owners_text(table, thread, title)}\n{_elements_text(table, thread, matrix)}")
 
 

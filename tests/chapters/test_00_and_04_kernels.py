@@ -24,7 +24,7 @@ def start() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def scalar() -> ModuleType:
-    return notebooks.load("04_scalar_fma_gemm")
+    return notebooks.load("04_scalar_fma_gemm", (*notebooks.KERNEL_TAGS, notebooks.HELPERS))
 
 
 # 00_start_here ------------------------------------------------------------------------------------------------
@@ -142,9 +142,9 @@ def test_scalar_gemm_writes_into_the_tensor_it_is_given_and_nowhere_else(
 def test_scalar_gemm_compiles_once_per_shape(scalar: ModuleType, rng: np.random.Generator, device: str) -> None:
     A, B = normal(rng, device, torch.float32, (128, 8), (256, 8))
     scalar.scalar_gemm(A, B)
-    before = dict(scalar._compiled)
+    before = dict(scalar.COMPILED)
     second = scalar.scalar_gemm(2 * A, B)
-    assert scalar._compiled == before
+    assert scalar.COMPILED == before
     assert np.abs(second.cpu().numpy() - 2 * exact(A, B)).max() < 1e-4
 
 

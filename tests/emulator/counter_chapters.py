@@ -34,7 +34,7 @@ def _compile_and_launch(function: Any, tensors: list[torch.Tensor], *constants: 
 
 
 def _04() -> dict[str, Launch]:
-    module = notebooks.load("04_scalar_fma_gemm")
+    module = notebooks.load("04_scalar_fma_gemm", (*notebooks.KERNEL_TAGS, notebooks.HELPERS))
     return {"04": lambda device: module.scalar_gemm(*zeros(device, torch.float32, (256, 64), (256, 64), (256, 256)))}
 
 

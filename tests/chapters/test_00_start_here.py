@@ -1,0 +1,307 @@
+"""Chapter 00: its measuring kernels against numpy, its benchmark on a clock of ours, and what its exercises accept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cutetut.course import notebooks, provenance
+from cutetut.measure import bench, records
+from tests.chapters import exercises
+
+CHAPTER = "00_start_here"
+cell = partial(exercises.cell, CHAPTER)
+
+
+@pytest.fixture(scope="module")
+def chapter() -> ModuleType:
+    return notebooks.load(CHAPTER, bench.BENCH_TAGS)
+
+
+# The kernels that measure --------------------------------------------------------------------------------------
+
+
+def walked(chain: torch.Tensor, steps: int) -> int:
+    """Where a chain leads from element 0, by Python."""
+    at = 0
+    for _ in range(steps):
+        at = int(chain[at])
+    return at
+
+
+@pytest.mark.parametrize("size", [1024, 4096])
+def test_a_random_cycle_visits_each_line_once(chapter: ModuleType, size: int) -> None:
+    chain = chapter.random_cycle(size).cpu()
+    visited = [walked(chain, steps) for steps in range(size // 128)]
+    assert sorted(visited) == list(range(0, size // 4, 32)) and walked(chain, size // 128) == 0
+
+
+@pytest.mark.parametrize(("warm_up", "steps"), [(0, 1), (5, 17), (16, 100)])
+def test_the_chase_follows_the_chain(chapter: ModuleType, warm_up: int, steps: int) -> None:
+    chain = chapter.random_cycle(2048)
+    out = torch.zeros(2, dtype=torch.int64, device=chapter.cutetut.device)
+    arguments = chapter.from_dlpack(chain), chapter.from_dlpack(out)
+    chapter.cute.compile(chapter.chase, *arguments, 1, 1)(*arguments, warm_up, steps)
+    assert out[1].item() == walked(chain.cpu(), warm_up + steps) and out[0].item() > 0
+
+
+def test_the_chase_in_shared_memory_follows_the_chain(chapter: ModuleType) -> None:
+    order = torch.randperm(chapter.NEAR, generator=torch.Generator().manual_seed(1)).int()
+    chain = torch.zeros(chapter.NEAR, dtype=torch.int32)
+    chain[order.long()] = order.roll(-1)
+    out = torch.zeros(2, dtype=torch.int64, device=chapter.cutetut.device)
+    arguments = chapter.from_dlpack(chain.to(chapter.cutetut.device)), chapter.from_dlpack(out)
+    chapter.cute.compile(chapter.chase_shared, *arguments, 1)(*arguments, 37)
+    assert out[1].item() == walked(chain, 37)
+
+
+@pytest.mark.parametrize("loads", [1, 2, 4])
+def test_the_stream_sums_what_each_thread_reads(chapter: ModuleType, rng: np.random.Generator, loads: int) -> None:
+    x = torch.from_numpy(rng.standard_normal(3 * 64 * 8).astype(np.float32)).to(chapter.cutetut.device)
+    y = torch.full((3 * 64,), float("nan"), device=chapter.cutetut.device)
+    arguments = chapter.from_dlpack(x), chapter.from_dlpack(y)
+    chapter.cute.compile(chapter.stream, *arguments, 1, loads, 3, 64)(*arguments, 8 // loads)
+    expected = x.cpu().double().numpy().reshape(8, 3 * 64).sum(axis=0)
+    assert np.abs(y.cpu().numpy() - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize("length", [1, 127, 128, 129, 511, 512, 513, 1000, 2048])
+def test_four_elements_a_thread_match_float64(chapter: ModuleType, rng: np.random.Generator, length: int) -> None:
+    x = torch.from_numpy(rng.standard_normal(length).astype(np.float32)).to(chapter.cutetut.device)
+    memory = torch.full((length + 8,), 7.0, device=chapter.cutetut.device)
+    y = memory[:length]
+    arguments = chapter.from_dlpack(x), chapter.from_dlpack(y), 2.5, -1.25
+    chapter.cute.compile(chapter.axpb4, *arguments)(*arguments)
+    expected = 2.5 * x.cpu().numpy().astype(np.float64) - 1.25  # rounded once
+    assert np.array_equal(y.cpu().numpy(), expected.astype(np.float32)) and (memory[length:] == 7).all()
+
+
+# The benchmark ------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """A timer for which every call takes a microsecond."""
+
+    def seconds(self, function: Callable[[], Any], launches: int) -> float:
+        function()
+        return 1e-6 * launches
+
+    def clock_mhz(self, function: Callable[[], Any], launches: int) -> int:
+        function()
+        return 1000
+
+
+@pytest.mark.emulator
+def test_the_benchmark_writes_what_the_chapter_reads(
+    chapter: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compare(ours: Any, vendor: Any, **said: Any) -> list[bench.Row]:
+        ours(), vendor()
+        speed = {"method": "burst", "inputs": "none", "ours_tflops": 1.0, "vendor_tflops": 2.0, "ratio": 0.5}
+        return [{**said["size"], "kernel": said["kernel"], "vendor": said["vendor_name"], **speed}]
+
+    outcomes = [{"mistake": name, "right": 10, "wrong": 0, "ended": "ends"} for name in chapter.MISTAKES]
+    for name, value in {"BUFFERS": [1024, 2048], "WARPS": (1,), "STREAMED": 132 * 32 * 4, "STEPS": 64}.items():
+        monkeypatch.setattr(chapter, name, value)
+    monkeypatch.setattr(bench, "CudaTimer", Clock)
+    monkeypatch.setattr(bench, "compare", compare)
+    monkeypatch.setattr(bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
+    monkeypatch.setattr(provenance, "collect", dict)
+    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: outcomes)
+    monkeypatch.setattr(chapter.torch, "randn", lambda n, device: torch.zeros(min(n, 2048), device=device))
+    rows = bench.validated(chapter.benchmark(), CHAPTER)
+    assert [(row["kernel"], row["vendor"]) for row in rows] == 2 * [
+        ("00 axpb", "torch.add"), ("00 axpb4", "torch.add"), ("00 axpb4", "torch.mul")
+    ]  # fmt: skip
+    memory = records.read(CHAPTER, "memory")
+    assert [size for size, _ in memory["latency"]["chain"]] == [1024, 2048] and memory["latency"]["mhz"] == 1000
+    assert [(row["warps"], row["loads"]) for row in memory["bandwidth"]] == [(1, 1), (1, 4)]
+    assert memory["bandwidth"][0]["TB/s"] == pytest.approx(4 * 132 * 32 * 4 / 1e-6 / 1e12)
+    assert records.read(CHAPTER, "mistakes") == outcomes
+
+
+@pytest.mark.parametrize("name", ["y alone", "other data behind y"])
+def test_an_attempt_without_a_mistake_is_right(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(chapter.MISTAKES, name, [])
+    launch, right = chapter.attempt(name)
+    assert not right()
+    launch()
+    assert right()
+
+
+# Exercises ----------------------------------------------------------------------------------------------------
+
+ANSWERS = '''
+@cute.kernel
+def ignores_x(x: cute.Tensor, y: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    cta, _, _ = cute.arch.block_idx()
+    i = cta * THREADS + tid
+    if i < cute.size(x):
+        y[i] = cutlass.Float32(cute.size(x) - 1 - i)
+
+
+@cute.kernel
+def nan_everywhere(x: cute.Tensor, y: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    cta, _, _ = cute.arch.block_idx()
+    i = cta * THREADS + tid
+    if i < cute.size(x):
+        y[i] = x[i] * float("nan")
+
+
+@cute.kernel
+def no_predicate(x: cute.Tensor, y: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    cta, _, _ = cute.arch.block_idx()
+    i = cta * THREADS + tid
+    y[i] = x[cute.size(x) - 1 - i]
+
+
+@cute.kernel
+def from_the_other_end(x: cute.Tensor, y: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    cta, _, _ = cute.arch.block_idx()
+    i = cta * THREADS + tid
+    if i < cute.size(x):
+        y[cute.size(x) - 1 - i] = x[i]
+
+
+@cute.kernel
+def one_thread_does_all(x: cute.Tensor, y: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    cta, _, _ = cute.arch.block_idx()
+    if cta == 0 and tid == 0:
+        for i in cutlass.range(cute.size(x), unroll=1):
+            y[i] = x[cute.size(x) - 1 - i]
+
+
+@cute.kernel
+def early_out(x: cute.Tensor, y: cute.Tensor):
+    n = cute.size(x)
+    tid, _, _ = cute.arch.thread_idx()
+    cta, _, _ = cute.arch.block_idx()
+    j = n - 1 - (cta * THREADS + tid)
+    if j >= 0:
+        y[n - 1 - j] = x[j]
+
+
+@cute.kernel
+def powers(x: cute.Tensor, y: cute.Tensor, c: cutlass.Constexpr):
+    tid, _, _ = cute.arch.thread_idx()
+    cta, _, _ = cute.arch.block_idx()
+    i = cta * THREADS + tid
+    if i < cute.size(x):
+        total, power = cutlass.Float32(c[0]), cutlass.Float32(1.0)
+        for k in cutlass.range_constexpr(1, len(c)):
+            power = power * x[i]
+            total = total + c[k] * power
+        y[i] = total
+
+
+@cute.kernel
+def constant(x: cute.Tensor, y: cute.Tensor, c: cutlass.Constexpr):
+    tid, _, _ = cute.arch.thread_idx()
+    cta, _, _ = cute.arch.block_idx()
+    i = cta * THREADS + tid
+    if i < cute.size(x):
+        y[i] = cutlass.Float32(c[0])
+
+
+@cute.kernel
+def by_reversed(x: cute.Tensor, y: cute.Tensor, c: cutlass.Constexpr):
+    tid, _, _ = cute.arch.thread_idx()
+    cta, _, _ = cute.arch.block_idx()
+    i = cta * THREADS + tid
+    if i < cute.size(x):
+        value = x[i]
+        total = cutlass.Float32(c[len(c) - 1])
+        for k in cutlass.range_constexpr(len(c) - 2, -1, -1):
+            total = c[k] + value * total
+        y[i] = total
+'''
+CHECKS = {1: "check_idle", 2: "check_reverse", 3: "check_culprit", 4: "check_warps", 5: "check_polynomial"}
+ANY_WRONG = ("float('nan')", "'text'", "(1,)", "None", "np.float32(3)", "lambda A, B: A @ B.T", "torch.ones(3, 3)")
+WRONG: dict[int, dict[str, str]] = {
+    1: {
+        "lambda length, threads: 24": "does not leave 24 idle",
+        "lambda length, threads: length % threads": "idle",
+        "lambda length, threads: float('nan')": "whole number",
+        "lambda length, threads: str(-length % threads)": "text",
+        "lambda length, threads: None": "None",
+        "lambda length, threads: 1 // 0": "ZeroDivisionError",
+    },
+    2: {
+        "reverse_kernel": "elements are not",
+        "ignores_x": "128 elements are not",
+        "nan_everywhere": "elements are not",
+        "no_predicate": "OutOfBounds",
+    },
+    3: {"(7, 3, 9)": "another lane", "(7, 104, 8)": "another warp", "{'cta': 7, 'warp': 3, 'lane': 8}": "3 numbers"},
+    4: {
+        "lambda *arguments: 64.0": "Little's law",
+        "lambda sms, rate, latency, loads: rate * latency / (sms * loads * 32)": "Little's law",
+        "lambda *arguments: float('nan')": "Little's law",
+        "lambda *arguments: 'many'": "a number",
+        "lambda *arguments: None": "a number",
+        "lambda *arguments: (1, 2)": "a number",
+    },
+    5: {"polynomial_kernel": "values are wrong", "powers": "floating-point operations", "constant": "values are wrong"},
+}
+RIGHT = {
+    1: [
+        "lambda length, threads: (threads - length % threads) % threads",
+        "lambda length, threads: np.int64(-length % threads)",
+        "lambda length, threads: torch.tensor(-(-length // threads) * threads - length)",
+    ],
+    2: ["from_the_other_end", "one_thread_does_all", "early_out"],
+    3: ["[7, 3, 8]", "np.array([7.0, 3.0, 8.0])", "torch.tensor((7, 3, 8))"],
+    4: [
+        "lambda sms, rate, latency, loads: int(np.ceil(rate * latency / (sms * loads * 128)))",
+        "lambda sms, rate, latency, loads: np.float32(rate * latency / sms / loads / 128)",
+        "lambda sms, rate, latency, loads: torch.tensor(rate * latency / (sms * loads * 128))",
+    ],
+    5: ["polynomial_kernel_of_the_solution", "by_reversed"],
+}
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The exercises' checks with what they use, and answers that are kernels."""
+    solution = cell("ex5-solution").split("\n\n\ncheck_")[0]
+    source = "\n\n".join(
+        ["import re\n", *(cell(f"ex{number}-check") for number in CHECKS), ANSWERS]
+        + [cell(name).split("\n\n\ncheck_")[0] for name in ("ex2", "ex5")]
+        + [solution.replace("polynomial_kernel", "polynomial_kernel_of_the_solution")]
+    )
+    helpers = notebooks.load(CHAPTER, exercises.HELPER_TAGS[:3])
+    return exercises.from_file(source, tmp_path_factory.mktemp("cells") / "cells.py", dict(vars(helpers)))
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("number", "answer"), [(number, answer) for number in WRONG for answer in (*WRONG[number], *ANY_WRONG)]
+)
+def test_wrong_answers_are_told_why(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
+) -> None:
+    said = exercises.refused("", f"{CHECKS[number]}({answer})", names, capsys)
+    assert WRONG[number].get(answer, "") in said, said
+    assert len(said.splitlines()) == 1 and len(said) > len("not yet: x")
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in RIGHT for answer in RIGHT[number]])
+def test_right_answers_of_any_form_are_accepted(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
+) -> None:
+    assert exercises.verdict("", f"{CHECKS[number]}({answer})", names, capsys) == "right\n"

@@ -1,0 +1,337 @@
+"""Chapter 04's account of its cycles: the rule for L1, experiments, benchmark, and what its exercises accept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cutetut.course import notebooks, provenance
+from cutetut.inspect import profile
+from cutetut.measure import bench, mistakes, nsight, records
+from tests.chapters import exercises
+
+CHAPTER = "04_scalar_fma_gemm"
+cell = partial(exercises.cell, CHAPTER)
+
+
+@pytest.fixture(scope="module")
+def chapter() -> ModuleType:
+    return notebooks.load(CHAPTER, bench.BENCH_TAGS)
+
+
+# The experiments ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.emulator
+def test_each_experiment_asks_for_what_the_chapter_says(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """(FMAs, sectors) of the first CTA, 2 K tiles, one float of C per lane stored."""
+    monkeypatch.setattr(chapter, "LOOKED_AT", 128)
+    expected = {
+        "the kernel": (512, 2304),
+        "an eighth of the FMAs": (64, 2304),
+        "thread 0's rows of A for all": (512, 128 + 2048),
+        "thread 0's rows of B for all": (512, 256 + 128),
+        "K tiles 0 and 1 again and again": (512, 2304),
+        "warps of 8x4 threads": (512, 128 * 12),
+        "A and B M-major": (512, 128 * 9),
+    }
+    for name, replacements in chapter.EXPERIMENTS.items():
+        launch = notebooks.changed(CHAPTER, replacements).scalar_gemm_launch
+        A, B, C = (torch.zeros(128, 16), torch.zeros(128, 16), torch.zeros(128, 128))
+        if "M-major" in name:
+            A, B = torch.zeros(16, 128).T, torch.zeros(16, 128).T
+        counts = profile.count(launch, A, B, C)
+        if name in expected:
+            fmas, sectors = expected[name]
+            assert counts.flops("scalar") == 2 * 256 * 2 * fmas, name
+            assert counts.sectors("ld") == 2 * sectors, name
+        else:  # loads once
+            assert counts.sectors("ld") == 2304 and counts.flops("scalar") == 2 * 256 * 2 * 512
+
+
+def lines(addresses: np.ndarray) -> int:
+    """The rule in words, by sets: each quarter of a warp, a cycle for each line of 128 bytes."""
+    return sum(len({int(a) * 4 // 128 for a in request[q : q + 8]}) for request in addresses for q in range(0, 32, 8))
+
+
+def rule() -> dict[str, Any]:
+    """The chapter's cells that count lines, run with what they use."""
+    module = notebooks.load(CHAPTER, bench.BENCH_TAGS)
+    names = dict(vars(module))
+    source = cell("rows").split("\n\n\nprint(")[0] + "\n\n\n" + cell("l1").split("\n\n\nbusy =")[0]
+    exec(source, names)
+    return names
+
+
+def test_lines_by_quarter_is_the_rule_in_words(rng: np.random.Generator) -> None:
+    count = rule()["lines_by_quarter"]
+    for spread in (1, 40, 300, 5000):
+        requests = rng.integers(0, spread, (7, 32)) * 4
+        assert count(requests) == lines(requests)
+    assert [count(np.arange(32) % rows * 32) for rows in (1, 2, 4, 8, 16, 32)] == [4, 8, 16, 32, 32, 32]
+
+
+@pytest.mark.parametrize(("pitch", "expected"), [(4096, (512, 4096)), (32, (512, 4096)), (8, (512, 4096))])
+def test_the_kernels_loads_by_its_index_arithmetic(pitch: int, expected: tuple[int, int]) -> None:
+    """Against the addresses as the chapter's CUDA spells them out."""
+    names = rule()
+    thread, i = np.arange(256)[:, None], np.arange(8)
+    row = i % 4 + i // 4 * 64
+    found = names["l1_cycles"](names["make_tiled_mma"], pitch)
+    for operand, rows, total in (("A", thread // 16 * 4 + row, expected[0]), ("B", thread % 16 * 4 + row, expected[1])):
+        starts = (rows[:, :, None] * pitch + np.array([0, 4])).reshape(8, 32, 16)
+        assert found[operand] == lines(starts.transpose(0, 2, 1).reshape(-1, 32)) == total
+
+
+def test_m_major_operands_and_one_thread_for_all() -> None:
+    names = rule()
+    cycles = partial(names["l1_cycles"], names["make_tiled_mma"])
+    assert cycles(k_major=False) == {"A": 512, "B": 512}
+    assert cycles(only="B") == {"A": 512, "B": 512} and cycles(only="A") == {"A": 512, "B": 4096}
+
+
+# The benchmark ------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """A timer for which every call takes a microsecond."""
+
+    def seconds(self, function: Callable[[], Any], launches: int) -> float:
+        function()
+        return 1e-6 * launches
+
+
+@pytest.mark.emulator
+def test_the_benchmark_writes_what_the_chapter_reads(
+    chapter: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compare(ours: Any, vendor: Any, **said: Any) -> list[bench.Row]:
+        vendor()
+        speed = {"method": "burst", "inputs": "none", "ours_tflops": 1.0, "vendor_tflops": 2.0, "ratio": 0.5}
+        return [{**said["size"], "kernel": said["kernel"], "vendor": said["vendor_name"], **speed}]
+
+    outcomes = [{"mistake": "no fill", "right": 10, "wrong": 0, "ended": "ends"}]
+    monkeypatch.setattr(chapter, "SIZES", (128,))
+    monkeypatch.setattr(chapter, "LOOKED_AT", 128)
+    monkeypatch.setattr(bench, "CudaTimer", Clock)
+    monkeypatch.setattr(bench, "compare", compare)
+    monkeypatch.setattr(bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
+    monkeypatch.setattr(provenance, "collect", dict)
+    monkeypatch.setattr(mistakes, "on_gpu", lambda notebook, names: outcomes)
+    monkeypatch.setattr(nsight, "count", lambda program, kernels, metrics: [dict.fromkeys(metrics, 1.5)] * 8)
+    rows = bench.validated(chapter.benchmark(), CHAPTER)
+    assert [row["vendor"] for row in rows] == ["cuBLAS float32", "cuBLAS bfloat16"]
+    table = records.read(CHAPTER, "experiments")
+    assert list(table["us"]) == list(chapter.EXPERIMENTS) and len(table["us"]["the kernel"]) == 5
+    assert list(table["rows"]) == ["1", "2", "4", "8", "16", "32"] and min(table["rows"].values()) > 0
+    stalls = records.read(CHAPTER, "stalls")
+    assert list(stalls) == list(chapter.EXPERIMENTS) and set(stalls["the kernel"]) == set(chapter.COUNTERS)
+    assert records.read(CHAPTER, "mistakes") == outcomes
+    compile(chapter.PROGRAM, "program", "exec")
+
+
+@pytest.mark.parametrize("launches", [0, 7])
+def test_without_all_counters_there_are_none(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, launches: int
+) -> None:
+    def count(program: Any, kernels: str, metrics: list[str]) -> list[dict[str, float]]:
+        if not launches:
+            raise nsight.NothingCounted("no ncu")
+        return [dict.fromkeys(metrics, 1.0)] * launches
+
+    monkeypatch.setattr(nsight, "count", count)
+    assert chapter.counted_on_gpu() == {}
+
+
+def test_an_attempt_without_a_mistake_is_right(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(chapter.MISTAKES, "no fill", [])
+    launch, right = chapter.attempt("no fill")
+    launch()
+    assert right()
+
+
+def test_the_attempts_with_a_mistake_are_told_apart(chapter: ModuleType) -> None:
+    launch, right = chapter.attempt("half of the threads")
+    launch()
+    assert not right()
+
+
+# A table is read as it was written -----------------------------------------------------------------------------
+
+
+def test_records_say_what_is_missing_or_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
+    with pytest.raises(bench.BenchError, match="04_scalar_fma_gemm_stalls.json is missing.*cutetut bench 04"):
+        records.read(CHAPTER, "stalls")
+    (tmp_path / f"{CHAPTER}_stalls.json").write_text("{")
+    with pytest.raises(bench.BenchError, match="cannot be read"):
+        records.read(CHAPTER, "stalls")
+    (tmp_path / f"{CHAPTER}_stalls.json").write_text(json.dumps({"stalls": 1}))
+    with pytest.raises(bench.BenchError, match="is not a recorded table"):
+        records.read(CHAPTER, "stalls")
+
+
+def test_records_say_when_the_kernel_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = {"gpu": "NVIDIA H200", "driver": "1", "cuda": "13.0", "torch": "2", "cutlass_dsl": "4", "date": "2026"}
+    monkeypatch.setattr(bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
+    monkeypatch.setattr(provenance, "collect", lambda: machine)
+    records.write(CHAPTER, "some", [1, {"a": 2.5}])
+    assert records.read(CHAPTER, "some") == [1, {"a": 2.5}]
+    assert "NVIDIA H200" in records.source(CHAPTER, "some") and "changed" not in records.source(CHAPTER, "some")
+    monkeypatch.setattr(bench, "current_hash", lambda stem: "another")
+    assert "have changed since" in records.source(CHAPTER, "some")
+
+
+# Exercises ----------------------------------------------------------------------------------------------------
+
+ANSWERS = '''
+def transposed_registers(tiled_mma, tCgC):
+    return cute.make_rmem_tensor(cute.make_layout((1, (4, 2), (4, 2)), stride=(0, (8, 32), (1, 4))), cutlass.Float32)
+
+
+def all_one_register(tiled_mma, tCgC):
+    return cute.make_rmem_tensor(cute.make_layout((1, (4, 2), (4, 2)), stride=(0, (0, 0), (1, 4))), cutlass.Float32)
+
+
+def flat(tiled_mma, tCgC):
+    return cute.make_rmem_tensor((1, 8, 8), cutlass.Float32)
+
+
+def ordered(tiled_mma, tCgC):
+    layout = cute.make_ordered_layout((1, (4, 2), (4, 2)), order=(0, (3, 4), (1, 2)))
+    return cute.make_rmem_tensor(layout, cutlass.Float32)
+
+
+def columns_first(tiled_mma, tCgC):
+    return cute.make_rmem_tensor(cute.make_layout(tCgC.shape, stride=(0, (4, 16), (1, 32))), cutlass.Float32)
+
+
+def tiled(shape, stride, m=(16, 4), n=(16, 4)):
+    def make():
+        atoms = cute.make_layout(shape, stride=stride)
+        dealt = [cute.make_layout(each, stride=(4, 1)) for each in (m, n)]
+        return cute.make_tiled_mma(cute.nvgpu.MmaUniversalOp(cutlass.Float32), atoms, permutation_mnk=(*dealt, None))
+
+    return make
+
+
+def copy_by_hand(A, B):
+    M, N, K = A.shape[0], B.shape[0], A.shape[1]
+    a = A.new_zeros(-(-M // 128) * 128, -(-K // 8) * 8)
+    b = B.new_zeros(-(-N // 128) * 128, a.shape[1])
+    a[:M, :K], b[:N, :K] = A, B
+    return scalar_gemm(a, b)[:M, :N].clone()
+
+
+def ten_more_of_everything(A, B):
+    pad = torch.nn.functional.pad
+    a, b = (pad(t, (0, 8 - t.shape[1] % 8, 0, 256 - t.shape[0] % 128)) for t in (A, B))
+    C = a.new_full((a.shape[0], b.shape[0]), float("nan"))
+    return scalar_gemm(a, b, C)[: A.shape[0], : B.shape[0]]
+
+
+def by_columns_of_k(A, B):
+    def padded(t):
+        return torch.nn.functional.pad(t, (0, -t.shape[1] % 8, 0, -t.shape[0] % 128)).contiguous()
+
+    return torch.stack(list(scalar_gemm(padded(A), padded(B)))[: A.shape[0]])[:, : B.shape[0]]
+'''
+CHECKS = {1: "check_turned", 2: "check_accumulator", 3: "check_intensity", 4: "check_any", 5: "check_faster"}
+ANY_WRONG = ("float('nan')", "'text'", "(1,)", "None", "np.float32(3)", "lambda A, B: A @ B.T", "torch.ones(3, 3)")
+WRONG: dict[int, dict[str, str]] = {
+    1: {
+        "(0, 0, 0, 0)": "sectors of a load of A",
+        "(16, 2, 16, 2)": "cycles of a load of A",
+        "(16, 2, 32)": "4 numbers",
+    },
+    2: {
+        "lambda tiled_mma, tCgC: tiled_mma.make_fragment_C(tCgC)": "64 stores, 0 of them wide",
+        "all_one_register": "elements of the product are wrong",
+        "flat": "an accumulator of shape",
+        "lambda tiled_mma, tCgC: None": "an accumulator of shape",
+        "lambda tiled_mma, tCgC: tCgC": "",
+    },
+    3: {
+        "lambda bM, bN, bK: 32.0": "a 64x256 tile",
+        "lambda bM, bN, bK: float('nan')": "operations per byte",
+        "lambda bM, bN, bK: 'many'": "ValueError",
+        "lambda bM, bN, bK: (32, 1)": "TypeError",
+        "lambda bM, bN, bK: None": "TypeError",
+    },
+    4: {
+        "lambda A, B: scalar_gemm(A, B)": "M=100",
+        "lambda A, B: 3 * (A.double() @ B.double().T).float() if A.shape[0] > 128 else A @ B.T": "",
+        "lambda A, B: A.new_zeros(A.shape[0], B.shape[0])": "elements are wrong",
+        "lambda A, B: A.new_full((A.shape[0], B.shape[0]), float('nan'))": "elements are wrong",
+        "lambda A, B: 'product'": "",
+        "lambda A, B: (A, B)": "",
+    },
+    5: {
+        "tiled((16, 16, 1), (16, 1, 0))": "18 sectors",
+        "tiled((16, 16, 1), (1, 16, 0))": "18 sectors",
+        "tiled(((4, 4), (8, 2), 1), ((8, 32), (1, 128), 0))": "36 cycles of L1",
+        "tiled((16, 8, 1), (8, 1, 0))": "a TiledMMA of 128 threads",
+        "tiled((16, 16, 1), (0, 0, 0))": "",
+        "lambda: None": "",
+        "lambda: A @ B.T": "",
+    },
+}
+RIGHT = {
+    1: ["[16, 2, 32, 4]", "np.array([16.0, 2, 32, 4])", "torch.tensor([16, 2, 32, 4])"],
+    2: ["lambda tiled_mma, tCgC: cute.make_fragment_like(tCgC)", "transposed_registers", "ordered", "columns_first"],
+    3: [
+        "lambda bM, bN, bK: 1 / (2 / bM + 2 / bN)",
+        "lambda bM, bN, bK: np.float64(bM * bN) / (2 * (bM + bN))",
+        "lambda bM, bN, bK: torch.tensor(2.0 * bM * bN * bK / (4 * bK * (bM + bN)))",
+    ],
+    4: ["copy_by_hand", "ten_more_of_everything", "by_columns_of_k"],
+    5: [
+        "tiled(((8, 2), (4, 4), 1), ((4, 128), (1, 32), 0))",
+        "tiled(((4, 4), (8, 2), 1), ((1, 32), (4, 128), 0))",
+        "tiled(((2, 4, 2), (4, 4), 1), ((4, 8, 32), (1, 64), 0))",
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The exercises' checks with what they use, and answers of some length."""
+    rules = cell("rows").split("\n\n\nprint(")[0] + "\n\n\n" + cell("l1").split("\n\n\nbusy =")[0]
+    zeros = "zeros = [torch.zeros(shape) for shape in ((bM, bK), (bN, bK), (bM, bN))]"
+    checks = [cell(f"ex{number}-check") for number in CHECKS]
+    source = "\n\n".join(["import re", rules, zeros, *checks, ANSWERS, "A = B = torch.ones(2, 2)"])
+    helpers = notebooks.load(CHAPTER, exercises.HELPER_TAGS)
+    given = {**vars(helpers), "rng": torch.Generator().manual_seed(4)}
+    vars(helpers)["rng"] = given["rng"]  # random_problem looks there
+    return exercises.from_file(source, tmp_path_factory.mktemp("cells") / "cells.py", given)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("number", "answer"), [(number, answer) for number in WRONG for answer in (*WRONG[number], *ANY_WRONG)]
+)
+def test_wrong_answers_are_told_why(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
+) -> None:
+    said = exercises.verdict("", f"{CHECKS[number]}({answer})", names, capsys).splitlines()[-1]
+    assert said.startswith("not yet: ") and WRONG[number].get(answer, "") in said, said
+    assert len(said) > len("not yet: x")
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in RIGHT for answer in RIGHT[number]])
+def test_right_answers_of_any_form_are_accepted(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
+) -> None:
+    said = exercises.verdict("", f"{CHECKS[number]}({answer})", names, capsys)
+    assert said.splitlines()[-1] == "right", said
