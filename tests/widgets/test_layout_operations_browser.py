@@ -55,6 +55,15 @@ def offsets(text: str) -> list[int]:
     return [int(n) for n in layouts.offsets(lambda: layout_of(layout)).ravel(order="F")]
 
 
+def test_the_underscore_of_a_free_coordinate_can_be_seen(chrome: Chrome, page: Path) -> None:
+    """At 14 px the box cut it off, and "(2,_)" looked like "(2, )"."""
+    with faultless(Operated(chrome, page, layout="(4,8):(8,1)", operation="slice_", other="(2,_)")) as view:
+        box = view.one(OTHER)
+        with_it = box.screenshot_as_png
+        chrome.execute_script("arguments[0].value = '(2, )'", box)
+        assert box.screenshot_as_png != with_it
+
+
 # ---- results and laws
 
 
