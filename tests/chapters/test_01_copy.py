@@ -84,9 +84,9 @@ def test_any_permutation_copies(chapter: ModuleType, rng: np.random.Generator, d
         (torch.zeros(2048)[::2], ((1024,), (1,)), "float32 vector"),
         (torch.zeros(1024), ((32, 32), (1, 33)), "no permutation"),
         (torch.zeros(1024), ((32, 32), (0, 1)), "no permutation"),
-        (torch.zeros(2048), ((1024,), (1,)), "1024 steps through 2048 numbers"),
-        (torch.zeros(1000), ((1000,), (1,)), "one multiple of 1024"),
-        (torch.zeros(0), ((0,), (1,)), "one multiple of 1024|no permutation"),
+        (torch.zeros(2048), ((1024,), (1,)), "1024 steps, 2048 numbers"),
+        (torch.zeros(1000), ((1000,), (1,)), "the same multiple of 1024"),
+        (torch.zeros(0), ((0,), (1,)), "the same multiple of 1024|no permutation"),
     ],
 )
 def test_what_it_does_not_support_is_refused(chapter: ModuleType, x: torch.Tensor, walk: Any, said: str) -> None:
