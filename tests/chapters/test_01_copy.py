@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -175,3 +176,41 @@ def test_without_all_counters_there_are_none(
 
     monkeypatch.setattr(chapter.nsight, "count", count)
     assert chapter.counted_on_gpu() == {}
+
+
+def recorded(what: str = "") -> dict[str, Any]:
+    """The chapter's table of this name, or skip the test."""
+    path = bench.data_file(CHAPTER + what)
+    if not path.is_file():
+        pytest.skip("not measured yet: python -m cutetut bench 01_layouts, on an H200")
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+def test_what_the_text_says_of_the_speeds_is_in_the_table() -> None:
+    """In bursts: the order, a tenth, and the three surprises."""
+    found: dict[str, list[float]] = {}
+    for row in recorded()["rows"]:
+        if row["method"].startswith("burst"):
+            found.setdefault(row["kernel"].removeprefix("01 "), []).append(row["ours_tflops"] / row["vendor_tflops"])
+    ratio = {name: float(np.mean(values)) for name, values in found.items()}
+    assert all(max(values) / min(values) < 1.05 for values in found.values())  # repeats
+    by_width = [ratio[f"width {width}"] for width in (1, 2, 4, 8, 32, 8192)]
+    assert by_width == sorted(by_width) and by_width[-1] > 0.97
+    times = {name: ratio["width 8192"] / own for name, own in ratio.items()}
+    assert times["width 1"] > 9 and times["every 8th"] < 6 and times["width 8"] > 1.3
+
+
+def test_what_the_text_says_of_the_traffic_is_in_the_counters() -> None:
+    counters = recorded("_counters")["counters"]
+    each = {name: row["sectors"] / row["requests"] for name, row in counters.items()}
+    widths = {f"width {width}": max(4, 32 // width) for width in (1, 2, 4, 8, 32, 8192)}
+    assert each == {**widths, "every 8th": 32, "width 1, padded": 32}
+    assert counters["every 8th"]["bytes read"] < 1.1 * 4 * 8192**2
+
+
+def test_what_the_text_says_of_the_mistakes_is_in_their_table() -> None:
+    content = recorded("_mistakes")
+    for row in content["mistakes"]:
+        assert (row["right"], row["wrong"], row["ended"]) == (0, 10, "ends")
+    assert content["behind"] == 1023  # of the last column all but its first number
