@@ -10,15 +10,18 @@
 const TRAIL = 32; // steps of a walk that stay drawn
 const SETTLED = 5000; // milliseconds in which a page with widgets is put together
 const WALK = 20000; // milliseconds that a walk may take, as long as a step takes no less than 15
-const VIEW = ["text", "operation", "other", "index"];
+const CALL = ["text", "operation", "other"]; // what is drawn
+const VIEW = [...CALL, "index"];
 
 class Viewer {
   constructor(model) {
     Object.assign(this, { model, id: newId(), hover: null, trail: [], timer: null, typed: null });
     this.ramp = Uint8Array.from(atob(model.get("_ramp")), (c) => c.charCodeAt(0));
-    this.history = new History(model, ["text", "operation", "other"], (view) => this.take({ index: 0, ...view }));
+    this.history = new History(model, CALL, (view) => this.take({ index: 0, ...view }));
     this.build();
     this.tile = new Tile(this.canvas);
+    this.heading = this.root.querySelector(".tp-title");
+    this.titled = String(CALL.map((name) => model.get(name))); // what the title is about
   }
 
   // ---- the page
@@ -184,7 +187,9 @@ class Viewer {
   }
 
   showLayout() {
-    const [text, operation, other] = ["text", "operation", "other"].map((name) => this.model.get(name));
+    const [text, operation, other] = CALL.map((name) => this.model.get(name));
+    const changed = String([text, operation, other]) === this.titled ? "" : " (changed)";
+    if (this.heading) this.heading.textContent = this.model.get("title") + changed;
     const offsetsOf = (layout) => Array.from({ length: layout.size }, (_, index) => offsetOf(layout, index));
     this.given = readLayout(text);
     this.givenOffsets = offsetsOf(this.given);

@@ -16,28 +16,35 @@ TRIED = '''
 class Bare:
     """An answer that is nothing the checks know."""
 
+A, B = torch.randn(8, 16), torch.randn(8, 16)
 strange = [None, "", "x", float("nan"), (), (1,), (1, 2, 3), 10**30, -1, True, {}, Bare(), lambda: None, torch.zeros(3),
-           "(4,6)", "4:", ((4, 6), 1), np.nan, torch.tensor(float("nan"))]
-for check_it in (check_offset, check_blocks, check_pairs):
+           "(4,6)", "4:", ((4, 6), 1), np.nan, torch.tensor(float("nan")), np.float32(3), A @ B.T, lambda x, y: A @ B.T]
+for check_it in (check_offset, check_blocks, check_equal, check_transpose, check_bias):
     print(check_it.__name__)
     for answer in strange:
         check_it(answer)
 '''
-RIGHT = '''
+RIGHT = """
 for answer in (11, np.int64(11), torch.tensor(11), 11.0):
     check_offset(answer)
 for answer in ("((2,2),(2,3)):((1,12),(2,4))", "(2,2,2,3):(1,12,2,4)", ((2, 2, 2, 3), (1, 12, 2, 4)),
                lambda: cute.make_layout(((2, 2), (2, 3)), stride=((1, 12), (2, 4)))):
     check_blocks(answer)
-for answer in ("((4,8),2):((0,2),1)", "(4,8,2):(0,2,1)", "((2,2,8),2):((0,0,2),1)", LayoutViewer("(4,8,2):(0,2,1)")):
-    check_pairs(answer)
-'''
-# Kernels: two right ones, and A in place of its transpose, constants, nothing at all, and one past the end.
+for answer in ("(2,2,3):(1,0,5)", "(2,6):(11,0)", ((2, 3, 2), (1, 1, 8)), LayoutViewer("((2,2),3):((1,0),5)")):
+    check_equal(answer)
+"""
+NOT_EQUAL = """
+for answer in ("12:1", "(3,4):(4,1)", "(3,4):(1,2)", "13:1", "(3,4):(0,4)", "(6,2):(1,12)"):
+    check_equal(answer)
+"""
+# Kernels: right ones, and A in place of its transpose, constants, nothing at all, and one past the end.
 KERNELS = {
     "right, by columns": "y[cute.make_layout((16, 8), stride=(8, 1))(i)] = x[i]",
     "right, by hand": "y[i] = x[i % 8 * 16 + i // 8]",
+    "right, by a coordinate": "y[i] = x[cute.make_layout((8, 16), stride=(16, 1))(cute.idx2crd(i, (8, 16)))]",
     "copies": "y[i] = x[i]",
     "constant": "y[i] = cutlass.Float32(0.0)",
+    "not a number": "y[i] = cutlass.Float32(float('nan'))",
     "nothing": "pass",
     "past the end": "y[i] = x[i + 1000]",
     "no CuTe": "y[i] = nothing_of_this_name",
@@ -51,27 +58,60 @@ def tried_kernel(x: cute.Tensor, y: cute.Tensor):
 
 check_transpose(tried_kernel)
 """
+BIASES = {
+    "right, nested": "y[i] = x[i] + bias[cute.make_layout(((4, 4), 8), stride=((1, 4), 0))(i)]",
+    "right, by hand": "y[i] = x[i] + bias[i % 16]",
+    "right, by a coordinate": "y[i] = bias[cute.idx2crd(i, (16, 8))[0]] + x[i]",
+    "of the row": "y[i] = x[i] + bias[i // 16]",
+    "no bias": "y[i] = x[i]",
+    "no x": "y[i] = bias[i % 16]",
+    "not a number": "y[i] = cutlass.Float32(float('nan'))",
+    "past the end": "y[i] = x[i] + bias[i]",
+    "nothing": "pass",
+}
+BIAS = """
+@cute.kernel
+def tried_kernel(x: cute.Tensor, bias: cute.Tensor, y: cute.Tensor):
+    i, _, _ = cute.arch.thread_idx()
+    {}
+
+
+check_bias(tried_kernel)
+"""
+ANSWERS = [
+    *(("strange", TRIED), ("right", RIGHT), ("not equal", NOT_EQUAL)),
+    *((name, KERNEL.format(body)) for name, body in KERNELS.items()),
+    *((f"bias {name}", BIAS.format(body)) for name, body in BIASES.items()),
+]
+
+
+def named(name: str) -> str:
+    """The id of the cell that tries it."""
+    return f"tried-{name}".replace(" ", "-").replace(",", "")
 
 
 @pytest.fixture(scope="module")
 def chapter(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The chapter, executed, with cells behind it that try the checks."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    tried = [("strange", TRIED), ("right", RIGHT)] + [(name, KERNEL.format(body)) for name, body in KERNELS.items()]
-    for name, source in tried:
-        notebook.cells.append(nbformat.v4.new_code_cell(source, id=name.replace(" ", "-").replace(",", "")))
+    notebook.cells += [nbformat.v4.new_code_cell(source, id=named(name)) for name, source in ANSWERS]
     path = tmp_path_factory.mktemp("chapter") / NOTEBOOK.name
     nbformat.write(notebook, path)
     return execute.executed(path)
 
 
 def output(chapter: Any, name: str) -> str:
-    return printed(next(cell for cell in chapter.cells if cell.id == name.replace(" ", "-").replace(",", "")))
+    """What the cell printed that tries these answers."""
+    return of_cell(chapter, named(name))
+
+
+def of_cell(chapter: Any, name: str) -> str:
+    return printed(next(cell for cell in chapter.cells if cell.id == name))
 
 
 def test_every_exercise_starts_wrong_and_has_a_right_solution(chapter: Any) -> None:
     found = pairs(chapter.cells)
-    assert len(found) == 4
+    assert len(found) == 5
     for start, solution in found:
         assert printed(start).startswith("not yet: ") and printed(solution) == "right\n"
 
@@ -79,21 +119,49 @@ def test_every_exercise_starts_wrong_and_has_a_right_solution(chapter: Any) -> N
 def test_strange_answers_get_a_hint(chapter: Any) -> None:
     lines = output(chapter, "strange").splitlines()
     names = [line for line in lines if line.startswith("check_")]
-    assert names == ["check_offset", "check_blocks", "check_pairs"]
-    assert len(lines) == 3 * 20 and all(line.startswith("not yet: ") for line in lines if line not in names)
+    assert names == ["check_offset", "check_blocks", "check_equal", "check_transpose", "check_bias"]
+    assert len(lines) == 5 * 23 and all(line.startswith("not yet: ") for line in lines if line not in names)
 
 
 def test_right_answers_in_other_forms_are_right(chapter: Any) -> None:
     assert output(chapter, "right").splitlines() == ["right"] * 12
 
 
-@pytest.mark.parametrize("name", KERNELS)
+def test_layouts_of_another_size_or_without_shared_offsets_are_not_yet_right(chapter: Any) -> None:
+    lines = output(chapter, "not equal").splitlines()
+    assert len(lines) == 6 and all(line.startswith("not yet: ") for line in lines)
+    assert all("permutation" in line for line in lines[:2])
+
+
+@pytest.mark.parametrize("name", [*KERNELS, *(f"bias {name}" for name in BIASES)])
 def test_kernels_are_judged_by_what_they_write(chapter: Any, name: str) -> None:
     said = output(chapter, name)
-    assert said == "right\n" if name.startswith("right") else said.startswith("not yet: ")
+    if name.removeprefix("bias ").startswith("right"):
+        assert said == "right\n"
+    else:
+        assert said.startswith("not yet: ") and said.count("\n") == 1
 
 
-def test_the_break_it_report_names_the_predicted_thread(chapter: Any) -> None:
-    (cell,) = (cell for cell in chapter.cells if "break-it" in cell.metadata.get("tags", []))
-    said = printed(cell)
-    assert "OutOfBounds" in said and "thread (11, 0, 0)" in said
+def test_the_break_it_reports_are_those_that_the_text_predicts(chapter: Any) -> None:
+    """Thread 129 of CTA 15 for a stride too long, no report for one too short, and threads 0 and 255 for the stores."""
+    too_long, too_short = of_cell(chapter, "break-first").split("\n\n")
+    assert "OutOfBounds: load" in too_long and "CTA (15, 0, 0)" in too_long and "thread (129, 0, 0)" in too_long
+    assert "no fault" in too_short and "127 of 16384 elements are wrong" in too_short
+    elsewhere = of_cell(chapter, "break-elsewhere")
+    assert "MissingBarrier: store to byte 1020" in elsewhere
+    assert "thread (0, 0, 0)" in elsewhere and "thread (255, 0, 0)" in elsewhere
+
+
+def test_what_the_errata_page_says_of_slices_and_tiles_is_printed(chapter: Any) -> None:
+    planes = [line for line in of_cell(chapter, "cell-22").splitlines() if line.startswith("plane")]
+    assert planes == [
+        f"plane: of the layout (4,3):(1,4), of the tensor tensor<{start} o (4,3):(1,4)>" for start in (0, 12)
+    ]
+    tiles = of_cell(chapter, "cell-24")
+    assert "(64,128,16,1)" in tiles and "refused" in tiles and "starts at 24576" in tiles
+
+
+def test_size_and_cosize_alone_do_not_make_a_permutation(chapter: Any) -> None:
+    """The rule never fails, and the plausible guess does."""
+    counts = [int(line.split(":")[1]) for line in of_cell(chapter, "permutation-check").splitlines()]
+    assert counts[0] == 0 and counts[1] > 100 and counts[2] > 0

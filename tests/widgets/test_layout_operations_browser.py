@@ -55,6 +55,36 @@ def offsets(text: str) -> list[int]:
     return [int(n) for n in layouts.offsets(lambda: layout_of(layout)).ravel(order="F")]
 
 
+def test_the_underscore_of_a_free_coordinate_can_be_seen(chrome: Chrome, page: Path) -> None:
+    """At 14 px the box cut it off, and "(2,_)" looked like "(2, )"."""
+    with faultless(Operated(chrome, page, layout="(4,8):(8,1)", operation="slice_", other="(2,_)")) as view:
+        box = view.one(OTHER)
+        with_it = box.screenshot_as_png
+        chrome.execute_script("arguments[0].value = '(2, )'", box)
+        assert box.screenshot_as_png != with_it
+
+
+def test_the_title_says_that_it_is_about_another_layout(chrome: Chrome, page: Path) -> None:
+    with faultless(Operated(chrome, page, layout="(4,8):(8,1)", operation="", other="", title="4 rows")) as view:
+        assert view.text(".tp-title") == "4 rows"
+        view.assign("index", 9)
+        view.wait(lambda: view.shows(".tp-readout", "index 9"))
+        assert view.text(".tp-title") == "4 rows"
+        view.write(BOX, "(8,4):(4,1)")
+        view.wait(lambda: view.text(".tp-title") == "4 rows (changed)")
+        view.button("undo").click()
+        view.wait(lambda: view.text(".tp-title") == "4 rows")
+
+
+def test_the_table_of_modes_fits_beside_the_drawing(chrome: Chrome, page: Path) -> None:
+    """The last products of the largest layout that can be drawn, at the width that the book gives a viewer."""
+    with faultless(Operated(chrome, page, layout="(128,128):(128,1)", operation="", other="")) as view:
+        view.js("document.querySelector('.cutetut-picker').style.width = '792px'")
+        view.assign("index", 16383)
+        view.wait(lambda: view.shows(".tp-readout", "index 16383"))
+        assert view.js("const box = document.querySelector('.tp-box'); return box.scrollWidth - box.clientWidth") == 0
+
+
 # ---- results and laws
 
 
