@@ -9,8 +9,8 @@ from cutetut.figures.attention import online_softmax
 from cutetut.figures.banks import bank_groups
 from cutetut.figures.base import Picture
 from cutetut.figures.charts import bars, ladder, lines
-from cutetut.figures.spans import kind_styles, timeline
 from cutetut.figures.requests import warp_requests
+from cutetut.figures.spans import kind_styles, timeline
 from cutetut.figures.tiles import compare_owners, picker_state, thread_colors, thread_elements, tile_owners
 
 __all__ = [
