@@ -166,8 +166,8 @@ def test_mistakes_and_what_the_count_says(chapter: ModuleType, name: str, says: 
     changed = notebooks.changed(CHAPTER, chapter.MISTAKES[name])
     launch = changed.launcher(changed.add_kernel, changed.one_by_one)
     assert says in mistakes.report(launch, torch.randn(64, 512), torch.randn(64, 512)).splitlines()[0]
-    assert set(chapter.named(changed.dealt, changed.one_by_one, chapter.tiles_down, 64, 512)) == times
-    assert set(chapter.named(chapter.dealt, chapter.one_by_one, chapter.tiles_down, 64, 512)) == {1}
+    assert set(chapter.claims(changed.dealt, changed.one_by_one, chapter.tiles_down, 64, 512)) == times
+    assert set(chapter.claims(chapter.dealt, chapter.one_by_one, chapter.tiles_down, 64, 512)) == {1}
 
 
 def test_every_mistake_is_tested(chapter: ModuleType) -> None:
