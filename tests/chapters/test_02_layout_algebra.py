@@ -149,6 +149,24 @@ def test_both_conditions_together_make_a_composition_right(chapter: ModuleType, 
     assert found == {"refused", "right", "wrong"}
 
 
+def test_a_complement_is_right_where_each_stride_is_a_multiple_of_what_the_smaller_reach(chapter: ModuleType) -> None:
+    def tried() -> list[bool]:
+        rng, found = chapter.random.Random(9), []
+        for _ in range(300):
+            a = chapter.random_layout(rng)
+            offsets, reach, multiples = chapter.values(a), 1, True
+            for stride, extent in sorted(zip(a.stride, a.shape, strict=True)):
+                multiples, reach = multiples and stride > 0 and stride % reach == 0, stride * extent
+            if multiples:
+                n = 3 * reach
+                shifts = chapter.values(chapter.cute.complement(a, n))
+                found.append(np.array_equal(np.sort(np.add.outer(shifts, offsets).ravel()), np.arange(n)))
+        return found
+
+    found = layouts.evaluate(tried)
+    assert len(found) > 150 and all(found)
+
+
 # Break it -----------------------------------------------------------------------------------------------------
 
 
