@@ -76,10 +76,14 @@ def test_a_layout_in_any_form_is_read(answer: Any) -> None:
     assert str(answers.layout(answer)) == "(4,8):(8,1)"
 
 
-@pytest.mark.parametrize("answer", [*STRANGE, "(4,8)", ((4, 8), 8), (4, None), lambda: 1, lambda: cute.nothing, "a:b"])
-def test_what_is_no_layout_is_a_hint(answer: Any) -> None:
-    with pytest.raises(NotYet):
+NO_LAYOUTS = [*STRANGE, "(4,8)", ((4, 8), 8), (4, None), lambda: 1, lambda: cute.nothing, "a:b", torch.ones(4, 8)]
+
+
+@pytest.mark.parametrize("answer", NO_LAYOUTS)
+def test_what_is_no_layout_is_a_hint_of_one_line(answer: Any) -> None:
+    with pytest.raises(NotYet) as hint:
         answers.layout(answer)
+    assert "\n" not in str(hint.value)
 
 
 def test_a_check_says_right_or_not_yet(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,73 +1,192 @@
-"""Chapter 02 as a reader runs it, its outputs deleted, and its exercises' checks with answers of every kind."""
+"""Chapter 02's kernel and layouts, loaded from the notebook: results, refusals, costs, claims, mistakes."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from itertools import product
+from types import ModuleType
 from typing import Any
 
-import nbformat
+import numpy as np
 import pytest
+import torch
 
-from cutetut.course import execute
-from tests.chapters.exercises import pairs, printed
+from cutetut import layouts
+from cutetut.course import notebooks
+from cutetut.inspect import profile
+from cutetut.measure import mistakes
+from tests.chapters import exercises
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "02_layout_algebra.ipynb"
-STRANGE = '''
-import numpy as np
-
-strange = [None, "", "x", float("nan"), (), (1,), (1, 2, 3, 4), 10**30, -1, True, {}, object(), lambda: None,
-           np.zeros(3), "(4,6)", "4:", ((4, 6), 1), np.nan,
-           "S<3,4,3> o 0 o (8,8):(8,1)", "64:9", "8:0", (None,) * 4, "TFFT"]
-for check_it in (check_transpose, check_tiler, check_refused):
-    for answer in strange:
-        check_it(answer)
-'''
-RIGHT = '''
-import numpy as np
-
-for answer in ("(8,8):(8,1)", "(8,(2,4)):(8,(1,2))", ((8, 8), (8, 1)), lambda: cute.make_layout((8, 8), stride=(8, 1))):
-    check_transpose(answer)
-for answer in ("8:4", "(8):(4)", "(4,2):(4,16)", "(2,4):(16,4)", (8, 4)):
-    check_tiler(answer)
-for answer in ([True, False, False, True], np.array([True, False, False, True])):
-    check_refused(answer)
-'''
+CHAPTER = "02_layout_algebra"
+WAYS = ("warp down a column", "own block", "one by one", "by fours", "by fours, tiles across")
+KERNELS = ("by_index_kernel", "add_kernel")
 
 
 @pytest.fixture(scope="module")
-def chapter(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The chapter, executed, with cells behind it that try the checks."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    for name, source in (("strange", STRANGE), ("right", RIGHT)):
-        notebook.cells.append(nbformat.v4.new_code_cell(source, id=name))
-    path = tmp_path_factory.mktemp("chapter") / NOTEBOOK.name
-    nbformat.write(notebook, path)
-    return execute.executed(path)
+def chapter() -> ModuleType:
+    return notebooks.load(CHAPTER, exercises.HELPER_TAGS)
 
 
-def output(chapter: Any, name: str) -> str:
-    return printed(next(cell for cell in chapter.cells if cell.id == name))
+def pair(rng: np.random.Generator, device: str, shape: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
+    x, y = (torch.from_numpy(rng.standard_normal(shape, dtype=np.float32)).to(device) for _ in range(2))
+    return x, y
 
 
-def test_every_exercise_starts_wrong_and_has_a_right_solution(chapter: Any) -> None:
-    found = pairs(chapter.cells)
-    assert len(found) == 3
-    for start, solution in found:
-        assert printed(start).startswith("not yet: ") and printed(solution) == "right\n"
+def test_every_way_is_tested(chapter: ModuleType) -> None:
+    assert tuple(chapter.WAYS) == WAYS
 
 
-def test_strange_answers_get_a_hint(chapter: Any) -> None:
-    lines = output(chapter, "strange").splitlines()
-    assert len(lines) == 3 * 23 and all(line.startswith("not yet: ") for line in lines)
+@pytest.mark.parametrize("shape", [(32, 256), (96, 768), (32, 1280)], ids=str)
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("way", WAYS)
+def test_adds_as_float64_does(
+    chapter: ModuleType, rng: np.random.Generator, device: str, way: str, kernel: str, shape: tuple[int, int]
+) -> None:
+    x, y = pair(rng, device, shape)
+    expected = x.cpu().numpy().astype(np.float64) + y.cpu().numpy()
+    kept = x.clone()
+    assert chapter.add(x, y, chapter.WAYS[way], getattr(chapter, kernel)) is y
+    assert np.abs(y.cpu().numpy() - expected).max() <= 1e-6 and torch.equal(x, kept)
 
 
-def test_right_answers_in_other_forms_are_right(chapter: Any) -> None:
-    assert output(chapter, "right").splitlines() == ["right"] * 11
+def test_nan_stays_where_it_is_and_neighbours_in_memory_are_left_alone(chapter: ModuleType, device: str) -> None:
+    x, memory = torch.ones(16, 256, device=device), torch.zeros(3, 16, 256, device=device)
+    x[3, 77] = float("nan")
+    chapter.add(x, memory[1])
+    assert (memory[0] == 0).all() and (memory[2] == 0).all()
+    assert torch.equal(memory[1].isnan(), x.isnan()) and int((memory[1] == 1).sum()) == 16 * 256 - 1
 
 
-def test_the_laws_hold_and_fail_where_the_text_says_so(chapter: Any) -> None:
-    said = "".join(printed(cell) for cell in chapter.cells if cell.cell_type == "code")
-    fails = [int(count) for count in re.findall(r"'fails': (\d+)", said)]
-    coalesce, composition, complement, divide, inverse = fails
-    assert coalesce == inverse == 0 and min(composition, complement, divide) > 0
+@pytest.mark.parametrize(
+    ("shapes", "dtype", "says"),
+    [
+        (((24, 256), (24, 256)), torch.float32, "whole tiles of"),
+        (((16, 128), (16, 128)), torch.float32, "whole tiles of"),
+        (((16, 256), (16, 512)), torch.float32, "whole tiles of"),
+        (((0, 256), (0, 256)), torch.float32, "whole tiles of"),
+        (((16, 16, 256), (16, 16, 256)), torch.float32, "must be a matrix"),
+        (((16, 256), (16, 256)), torch.float64, "float32 is supported"),
+    ],
+    ids=str,
+)
+def test_refuses_what_it_is_not_written_for(
+    chapter: ModuleType, device: str, shapes: tuple[Any, Any], dtype: torch.dtype, says: str
+) -> None:
+    x, y = (torch.zeros(shape, dtype=dtype, device=device) for shape in shapes)
+    with pytest.raises((ValueError, TypeError), match=says):
+        chapter.add(x, y)
+
+
+def test_refuses_what_has_gaps_or_starts_between_16_bytes(chapter: ModuleType, device: str) -> None:
+    good = torch.zeros(16, 256, device=device)
+    memory = torch.zeros(16 * 256 + 1, device=device)
+    for bad in (torch.zeros(256, 16, device=device).T, torch.zeros(16, 512, device=device)[:, :256],
+                memory[1:].reshape(16, 256)):  # fmt: skip
+        with pytest.raises(ValueError, match="row-major without gaps"):
+            chapter.add(good, bad)
+
+
+# What it costs ------------------------------------------------------------------------------------------------
+
+BY_HAND = {  # sectors of a load, loads of a warp for a 512x512 matrix: by index, and by composition
+    "warp down a column": ((32, 16384), (32, 16384)),
+    "own block": ((32, 16384), (32, 4096)),
+    "one by one": ((4, 16384), (4, 16384)),
+    "by fours": ((16, 16384), (16, 4096)),
+    "by fours, tiles across": ((16, 16384), (16, 4096)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_sectors_are_those_that_the_layout_predicts(chapter: ModuleType, way: str) -> None:
+    zeros = torch.zeros(512, 512)
+    for kernel, (sectors, requests) in zip(KERNELS, BY_HAND[way], strict=True):
+        launch = chapter.launcher(getattr(chapter, kernel), *chapter.WAYS[way])
+        counts = profile.count(launch, zeros, zeros.clone())
+        assert (counts.sectors_per_request("ld"), counts.requests("ld")) == (sectors, requests)
+        assert counts.sectors_per_request("st") == sectors and counts.requests("st") == requests / 2
+        together = chapter.TOGETHER[way] if kernel == "add_kernel" else 1
+        assert chapter.request(chapter.WAYS[way][0], together)[0] == sectors
+
+
+@pytest.mark.parametrize("way", WAYS[:4])
+def test_the_first_picture_shows_the_layouts(chapter: ModuleType, way: str) -> None:
+    names: dict[str, Any] = {"np": np, "plots": type("", (), {"warp_requests": staticmethod(lambda *a, **k: None)})}
+    exec(exercises.cell(CHAPTER, "look"), names)
+    shown = names["ASKED"][way]
+    deal = chapter.WAYS[way][0]
+    rows = layouts.evaluate(lambda: chapter.dealt(deal())[0][0])
+    place = layouts.offsets(lambda: chapter.dealt(deal())[1])[:32]
+    asked = np.full((64, 512), -1)
+    asked[place % rows, place // rows] = np.arange(place.shape[1]) // chapter.TOGETHER[way]
+    asked = asked[: shown.shape[0], : shown.shape[1]]
+    assert np.array_equal(shown == 0, asked == 0) and np.array_equal(shown < 0, asked < 0)
+
+
+# What the text says of the algebra ----------------------------------------------------------------------------
+
+
+def test_values_are_what_cute_says(chapter: ModuleType) -> None:
+    def compared() -> list[bool]:
+        rng = chapter.random.Random(5)
+        made = [chapter.random_layout(rng) for _ in range(30)]
+        made += [chapter.cute.make_layout(((4, 2), (3, (2, 2))), stride=((1, 16), (0, (5, 100))))]
+        return [chapter.values(a).tolist() == [a(i) for i in range(chapter.cute.size(a))] for a in made]
+
+    assert all(layouts.evaluate(compared))
+
+
+@pytest.mark.parametrize("s", [4, 6, 12])
+def test_both_conditions_together_make_a_composition_right(chapter: ModuleType, s: int) -> None:
+    """And what is refused or wrong fails one of them."""
+    B = [(n, d) for n, d in product(range(2, 13), range(1, 13)) if (n - 1) * d < 5 * s]
+    answers = layouts.evaluate(lambda: [chapter.asked_of(((s, 5), (1, 7 * s)), each) for each in B])
+    for (n, d), answer in zip(B, answers, strict=True):
+        fits = s // d  # steps in the first mode, if they divide it
+        both = d % s == 0 or (s % d == 0 and (n % fits == 0 or fits % n == 0))
+        assert answer.endswith("right") or not both, (n, d, answer)
+    found = {word for answer in answers for word in re.findall("refused|right|wrong", answer)}
+    assert found == {"refused", "right", "wrong"}
+
+
+def test_a_complement_is_right_where_each_stride_is_a_multiple_of_what_the_smaller_reach(chapter: ModuleType) -> None:
+    def tried() -> list[bool]:
+        rng, found = chapter.random.Random(9), []
+        for _ in range(300):
+            a = chapter.random_layout(rng)
+            offsets, reach, multiples = chapter.values(a), 1, True
+            for stride, extent in sorted(zip(a.stride, a.shape, strict=True)):
+                multiples, reach = multiples and stride > 0 and stride % reach == 0, stride * extent
+            if multiples:
+                n = 3 * reach
+                shifts = chapter.values(chapter.cute.complement(a, n))
+                found.append(np.array_equal(np.sort(np.add.outer(shifts, offsets).ravel()), np.arange(n)))
+        return found
+
+    found = layouts.evaluate(tried)
+    assert len(found) > 150 and all(found)
+
+
+# Break it -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("name", "says", "times"),
+    [
+        ("half a complement", "no fault", {0, 1}),
+        ("values overlap", "MissingBarrier", {0, 1, 2}),
+        ("tile too narrow", "MissingBarrier", {1, 2}),
+        ("the same, copying", "OutOfBounds", {1, 2}),
+    ],
+)
+def test_mistakes_and_what_the_count_says(chapter: ModuleType, name: str, says: str, times: set[int]) -> None:
+    changed = notebooks.changed(CHAPTER, chapter.MISTAKES[name])
+    launch = changed.launcher(changed.add_kernel, changed.one_by_one)
+    assert says in mistakes.report(launch, torch.randn(64, 512), torch.randn(64, 512)).splitlines()[0]
+    assert set(chapter.claims(changed.dealt, changed.one_by_one, chapter.tiles_down, 64, 512)) == times
+    assert set(chapter.claims(chapter.dealt, chapter.one_by_one, chapter.tiles_down, 64, 512)) == {1}
+
+
+def test_every_mistake_is_tested(chapter: ModuleType) -> None:
+    assert len(chapter.MISTAKES) == 4
