@@ -5,7 +5,7 @@ softmax, `banks` shared memory, and `stills` what stands in for a widget where n
 """
 
 from cutetut.figures.attention import online_softmax
-from cutetut.figures.banks import bank_groups
+from cutetut.figures.banks import bank_groups, column_banks
 from cutetut.figures.base import Picture
 from cutetut.figures.charts import bars, ladder, lines
 from cutetut.figures.spans import kind_styles, timeline
@@ -15,6 +15,7 @@ __all__ = [
     "Picture",
     "bank_groups",
     "bars",
+    "column_banks",
     "compare_owners",
     "kind_styles",
     "ladder",
