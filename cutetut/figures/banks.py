@@ -39,11 +39,11 @@ def bank_groups(offsets: Mapping[str, npt.ArrayLike], *, columns: int = 4, title
 
 @one_look
 def column_banks(words: Mapping[str, npt.ArrayLike], *, column: int = 5, title: str = "") -> Picture:
-    """Draw tiles side by side, each element in the colour of its bank, with the banks of a row and a column written in.
+    """Draw tiles side by side, each element in the colour of its bank; the banks of a row and a column are written in.
 
-    words: (rows, cols) offsets in shared memory by name, in words of 4 bytes; the bank is word % 32. The first row and the
-    marked column are what a warp may access at once, a lane for each element. Raises ValueError for a column that is not
-    in every table, and for what `bank_groups` refuses.
+    words: (rows, cols) offsets in shared memory by name, in words of 4 bytes; the bank is word % 32. The first row and
+    the marked column are what a warp may access at once, a lane for each element. Raises ValueError for a column that
+    is not in every table, and for what `bank_groups` refuses.
     """
     banks = {name: _table(name, table) % BANKS for name, table in words.items()}
     if any(not 0 <= column < table.shape[1] for table in banks.values()):

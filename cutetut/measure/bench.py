@@ -116,8 +116,8 @@ def compare(
 
     ours, vendor: callables without arguments that launch on torch's current stream. flops: floating-point
     operations of one launch. size: what to call this measurement, such as {"M": 4096, ...}; it opens each
-    row. seconds: length of a sustained window. rung: whether these rows stand for the chapter beside the others'. unit: what the
-    speeds are in where they are no TFLOP/s: with the bytes of one launch as `flops` they are TB/s. Each
+    row. seconds: length of a sustained window. rung: whether these rows stand for the chapter beside the others'.
+    unit: of the speeds where it is not TFLOP/s: with the bytes of one launch as `flops` they are TB/s. Each
     side is warmed up with 10 launches, then five bursts each (40 launches after 0.1 s of rest, fewer if they would take
     over a second) and three sustained windows each take turns; a row holds the median of a method: `ours_tflops`,
     `vendor_tflops`, `ratio`, `ours_us`, `vendor_us` (microseconds per launch, its overhead included), `launches` and
