@@ -119,11 +119,15 @@ NO_KERNELS = (
     "None", "'kernel'", "3.0", "float('nan')", "(1, 2)", "np.float32(1)", "torch.mm", "lambda A, B, *rest: A @ B.T",
     "lambda *tensors: None",
 )  # fmt: skip
-NO_KERNELS = (
-    "None", "'kernel'", "3.0", "float('nan')", "(1, 2)", "np.float32(1)", "torch.mm", "lambda A, B, *rest: A @ B.T",
-    "lambda *tensors: None",
-)  # fmt: skip
-NO_KERNEL = dict.fromkeys(NO_KERNELS, "")
+NO_FUNCTION = {
+    "None": "not NoneType",
+    "'kernel'": "not str",
+    "3.0": "not float",
+    "float('nan')": "not float",
+    "(1, 2)": "not tuple",
+    "np.float32(1)": "not float32",
+}
+NO_KERNEL = NO_FUNCTION | dict.fromkeys(("torch.mm", "lambda A, B, *rest: A @ B.T", "lambda *tensors: None"), "")
 WRONG: dict[int, dict[str, str]] = {  # a part of what the check has to say
     1: {
         "(1, 1, 1, 1)": "p = 2",
@@ -165,7 +169,8 @@ WRONG: dict[int, dict[str, str]] = {  # a part of what the check has to say
         "from_dlpack": "alignment",
         "lambda t: t": "Tensor, and a tensor of CuTe's",
         "lambda t: None": "NoneType",
-        **dict.fromkeys(("None", "'mark'", "3.0", "float('nan')", "(1, 2)", "np.float32(1)", "torch.mm"), ""),
+        "torch.mm": "",
+        **NO_FUNCTION,
     },
     5: {
         "single_kernel": "128 requests",
