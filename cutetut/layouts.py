@@ -78,7 +78,7 @@ def _along(layout: Any, size: int) -> Ints:
 
 @dataclass(frozen=True)
 class Partition:
-    """How a TiledMma deals one operand's tile to its threads.
+    """How a TiledMma deals one operand's tile to its threads, or a TiledCopy what it copies.
 
     layout: each thread's view of the tile's memory, as CuTe prints it; the same for every thread.
     shape, stride: the same as nested tuples.
@@ -155,36 +155,57 @@ def partition(
         mma = make_mma()
         for name, permutation in zip("MNK", mma.permutation_mnk, strict=True):
             _refuse_overlap(name, permutation)
-        layout = cute.make_layout(tile, stride=stride or (tile[1], 1))
-        offset, view = _deal(mma, operand, cute.make_tensor(0, layout))
-        place, _ = _deal(mma, operand, cute.make_identity_tensor(tile))
-        return Partition(
-            layout=str(view),
-            shape=view.shape,
-            stride=view.stride,
-            coords=tuple(cute.idx2crd(index, view.shape) for index in range(cute.size(view))),
-            offset=offset,
-            place=place,
-            tile=tile,
-        )
+        return _dealt(mma, operand, tile, stride)
 
     return evaluate(read)
 
 
-def _deal(mma: cute.TiledMma, operand: str, tensor: cute.Tensor) -> tuple[Ints, Any]:
+def copied(
+    make_copy: Callable[[], cute.TiledCopy],
+    tile: tuple[int, int],
+    stride: tuple[int, int] | None = None,
+    side: str = "S",
+) -> Partition:
+    """Return how the TiledCopy that `make_copy` makes deals `tile:stride` to its threads, as source or destination.
+
+    stride: row-major where left out. side: "S" for `partition_S`, "D" for `partition_D`. Raises LayoutError for another
+    side.
+    """
+    if side not in ("S", "D"):
+        raise LayoutError(f"side is {side!r}; a TiledCopy partitions a source, 'S', and a destination, 'D'")
+    return evaluate(lambda: _dealt(make_copy(), side, tile, stride))
+
+
+def _dealt(tiled: Any, part: str, tile: tuple[int, int], stride: tuple[int, int] | None) -> Partition:
+    """What a TiledMma or TiledCopy gives to each thread of a tile; part: A, B, C, S or D."""
+    layout = cute.make_layout(tile, stride=stride or (tile[1], 1))
+    offset, view = _deal(tiled, part, cute.make_tensor(0, layout))
+    place, _ = _deal(tiled, part, cute.make_identity_tensor(tile))
+    return Partition(
+        layout=str(view),
+        shape=view.shape,
+        stride=view.stride,
+        coords=tuple(cute.idx2crd(index, view.shape) for index in range(cute.size(view))),
+        offset=offset,
+        place=place,
+        tile=tile,
+    )
+
+
+def _deal(tiled: Any, part: str, tensor: cute.Tensor) -> tuple[Ints, Any]:
     """Return what `tensor` holds for every (thread, value), and the layout that all threads' views share.
 
     A view is a start and a layout, so its elements are start + layout(index): one start per thread and one
     offset per index instead of a call into CuTe for each of the tile's elements.
     """
     try:
-        views = [getattr(mma.get_slice(thread), f"partition_{operand}")(tensor) for thread in range(mma.size)]
+        views = [getattr(tiled.get_slice(thread), f"partition_{part}")(tensor) for thread in range(tiled.size)]
     except Exception as error:  # the DSL does not export its error's type
         if "failed to partition" not in str(error):
             raise
         raise LayoutError(
-            f"CuTe cannot deal {tensor.layout} with the permutation {mma.permutation_mnk}: it must be a whole "
-            f"number of atoms {mma.shape_mnk} times the threads of {mma.thr_layout_vmnk}"
+            f"CuTe cannot deal {tensor.layout} with the permutation {tiled.permutation_mnk}: it must be a whole "
+            f"number of atoms {tiled.shape_mnk} times the threads of {tiled.thr_layout_vmnk}"
         ) from error
     layout = views[0].layout
     start = np.array([view.iterator for view in views], dtype=np.int64)

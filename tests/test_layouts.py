@@ -171,6 +171,26 @@ def test_another_operand_is_refused() -> None:
         layouts.partition(fma_grid(None), (128, 128), operand="D")
 
 
+@pytest.mark.parametrize("side", ["S", "D"])
+def test_a_copy_is_dealt_by_its_threads_and_values(side: str) -> None:
+    def make() -> cute.TiledCopy:
+        atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), cutlass.Float32, num_bits_per_copy=128)
+        return cute.make_tiled_copy_tv(atom, cute.make_layout((8, 4), stride=(4, 1)), cute.make_layout((1, 4)))
+
+    dealt = layouts.copied(make, (16, 32), stride=(1, 16), side=side)
+    thread, value = np.indices((32, 16))
+    row = thread // 4 + 8 * (value // 4 % 2)
+    column = thread % 4 * 4 + value % 4 + 16 * (value // 8)
+    np.testing.assert_array_equal(dealt.place, np.stack([row, column], axis=-1))
+    np.testing.assert_array_equal(dealt.offset, row + 16 * column)
+    assert (dealt.claims() == 1).all()
+
+
+def test_another_side_of_a_copy_is_refused() -> None:
+    with pytest.raises(layouts.LayoutError, match="'A'"):
+        layouts.copied(fma_grid(None), (128, 128), side="A")
+
+
 def test_a_permutation_that_the_threads_do_not_divide_is_refused() -> None:
     with pytest.raises(layouts.LayoutError, match=r"cannot deal .*\(12,4\):\(4,1\)"):
         layouts.partition(fma_grid(((12, 4), (4, 1))), (128, 128))

@@ -6,7 +6,7 @@ where no JavaScript runs.
 """
 
 from cutetut.figures.attention import online_softmax
-from cutetut.figures.banks import bank_groups
+from cutetut.figures.banks import bank_groups, column_banks
 from cutetut.figures.base import Picture
 from cutetut.figures.charts import bars, ladder, lines
 from cutetut.figures.requests import warp_requests
@@ -17,6 +17,7 @@ __all__ = [
     "Picture",
     "bank_groups",
     "bars",
+    "column_banks",
     "compare_owners",
     "kind_styles",
     "ladder",

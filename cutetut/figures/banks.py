@@ -1,4 +1,4 @@
-"""Figures of shared memory: in which banks the elements of a tile lie."""
+"""Figures of shared memory: in which banks, or groups of banks, the elements of a tile lie."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from cutetut.figures.base import INK, MUTED, PAPER, Picture, blank_figure, one_look
+from cutetut.figures.base import ACCENT, INK, MUTED, PAPER, Picture, blank_figure, one_look
 
+BANKS = 32  # of 4 bytes each
 GROUPS = 8  # 128 bytes are all 32 banks once; 16 bytes of them, 4 banks, are what a core matrix row takes
 
 
@@ -36,11 +37,60 @@ def bank_groups(offsets: Mapping[str, npt.ArrayLike], *, columns: int = 4, title
     return Picture(figure, "\n".join(lines))
 
 
+@one_look
+def column_banks(words: Mapping[str, npt.ArrayLike], *, column: int = 5, title: str = "") -> Picture:
+    """Draw tiles side by side, each element in the colour of its bank; the banks of a row and a column are written in.
+
+    words: (rows, cols) offsets in shared memory by name, in words of 4 bytes; the bank is word % 32. The first row and
+    the marked column are what a warp may access at once, a lane for each element. Raises ValueError for a column that
+    is not in every table, and for what `bank_groups` refuses.
+    """
+    banks = {name: _table(name, table) % BANKS for name, table in words.items()}
+    if any(not 0 <= column < table.shape[1] for table in banks.values()):
+        raise ValueError(f"column {column} is not in every table")
+    figure = blank_figure(3.6 * len(banks), 3.9 + (0.3 if title else 0.0))
+    for axes, (name, table) in zip(figure.subplots(1, len(banks), squeeze=False)[0], banks.items(), strict=True):
+        _draw_banks(axes, name, table, column)
+    if title:
+        figure.suptitle(title, x=0.01, ha="left")
+    lines = [
+        f"{name}: row 0 in banks {_listed(table[0])}; column {column} in banks {_listed(table[:, column])}"
+        for name, table in banks.items()
+    ]
+    return Picture(figure, "\n".join(lines))
+
+
+def _draw_banks(axes: Axes, name: str, table: npt.NDArray[np.int64], column: int) -> None:
+    rows, cols = table.shape
+    colors = mpl.colormaps["cividis"](np.linspace(0.1, 0.95, BANKS))
+    axes.imshow(colors[table], interpolation="nearest", extent=(0, cols, rows, 0), aspect="auto")
+    written = [(0, col) for col in range(0, cols, 4) if col != column] + [(row, column) for row in range(rows)]
+    for row, col in written:
+        bank = int(table[row, col])
+        ink = PAPER if bank < BANKS // 2 else INK
+        axes.text(col + 0.5, row + 0.52, str(bank), ha="center", va="center", fontsize=5.5, color=ink)
+    axes.add_patch(mpl.patches.Rectangle((column, 0), 1, rows, fill=False, edgecolor=ACCENT, linewidth=1.8))
+    axes.add_patch(mpl.patches.Rectangle((0, 0), cols, 1, fill=False, edgecolor=INK, linewidth=1.2))
+    axes.set(title=name, xlabel="n", ylabel="m", xticks=range(0, cols + 1, 8), yticks=range(0, rows + 1, 8))
+    axes.tick_params(colors=MUTED, labelsize=7)
+
+
+def _listed(banks: npt.NDArray[np.int64]) -> str:
+    """The first four of them, or the one that they all are."""
+    if (banks == banks[0]).all():
+        return f"{banks[0]} only"
+    return ", ".join(map(str, banks[:4].tolist())) + ", ..."
+
+
 def _groups(name: str, offsets: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    return _table(name, offsets) // 16 % GROUPS
+
+
+def _table(name: str, offsets: npt.ArrayLike) -> npt.NDArray[np.int64]:
     table = np.asarray(offsets, dtype=np.int64)
     if table.ndim != 2 or table.size == 0 or table.min() < 0:
-        raise ValueError(f"{name}: the offsets must be a table of (rows, cols) bytes from 0 on")
-    return table // 16 % GROUPS
+        raise ValueError(f"{name}: the offsets must be a table of (rows, cols) from 0 on")
+    return table
 
 
 def _runs(row: npt.NDArray[np.int64]) -> str:

@@ -35,6 +35,8 @@ ROUNDS = 5  # times that ours and the vendor's bursts take turns; the median cou
 WINDOWS = 3  # the same for sustained windows, each of which is a long average already
 BURST_LIMIT = 1.0  # seconds that a burst may take, so that a slow kernel does not take minutes
 
+TFLOPS = "TFLOP/s"  # the unit of speeds in rows that name no other
+
 BENCH_TAGS = ("imports", "kernel", "bench")
 REQUIRED = ("kernel", "vendor", "method", "inputs", "ours_tflops", "vendor_tflops", "ratio")
 RANGES = ("ours_us_range", "vendor_us_range", "ratio_range")  # lowest and highest of the repeats; older rows lack them
@@ -109,12 +111,14 @@ def compare(
     inputs: str = "random normal",
     seconds: float = 0.2,
     rung: bool = False,
+    unit: str = TFLOPS,
 ) -> list[Row]:
     """Time two kernels that compute the same thing, taking turns in this process; return two rows.
 
     ours, vendor: callables without arguments that launch on torch's current stream. flops: floating-point
     operations of one launch. size: what to call this measurement, such as {"M": 4096, ...}; it opens each
-    row. seconds: length of a sustained window. rung: whether these rows stand for the chapter beside the others'. Each
+    row. seconds: length of a sustained window. rung: whether these rows stand for the chapter beside the others'.
+    unit: of the speeds where it is not TFLOP/s: with the bytes of one launch as `flops` they are TB/s. Each
     side is warmed up with 10 launches, then five bursts each (40 launches after 0.1 s of rest, fewer if they would take
     over a second) and three sustained windows each take turns; a row holds the median of a method: `ours_tflops`,
     `vendor_tflops`, `ratio`, `ours_us`, `vendor_us` (microseconds per launch, its overhead included), `launches` and
@@ -125,6 +129,8 @@ def compare(
     labels: dict[str, Any] = {"kernel": kernel, "vendor": vendor_name, "inputs": inputs}
     if rung:
         labels[rungs.MARK] = True
+    if unit != TFLOPS:
+        labels["unit"] = unit
     return measure(ours, vendor, flops=flops, labels={**size, **labels}, seconds=seconds, timer=CudaTimer())
 
 
@@ -331,7 +337,9 @@ def table(rows: Sequence[Row]) -> str:
     measured = {key for row in rows for key, value in row.items() if isinstance(value, float)}
     columns = [key for key in named if key in measured or len({str(row.get(key)) for row in rows}) > 1]
     constant = [f"{key}: {rows[0][key]}" for key in named if key not in columns]
-    titles = [{"ours_tflops": "ours TFLOP/s", "vendor_tflops": "vendor TFLOP/s"}.get(c, c) for c in columns]
+    units = {row.get("unit", TFLOPS) for row in rows}
+    unit = f" {units.pop()}" if len(units) == 1 else ""  # rows of several units have a column of them
+    titles = [{"ours_tflops": f"ours{unit}", "vendor_tflops": f"vendor{unit}"}.get(c, c) for c in columns]
     cells = [[_with_range(row, column) for column in columns] for row in rows]
     lines = aligned([titles, *cells], right=range(len(titles)))
     return "\n".join(filter(None, [", ".join(constant), lines]))

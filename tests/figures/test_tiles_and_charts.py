@@ -112,3 +112,17 @@ def test_a_figure_of_ones_own_gets_the_look_and_stays_out_of_pyplot() -> None:
     picture = mine(width=3.0)
     assert tuple(picture.figure.get_size_inches()) == (3.0, 2.0) and seen["size"] == base.LOOK["font.size"]
     assert mine.__doc__ == "Draw a line." and not plt.get_fignums()
+
+
+def test_column_banks_names_the_banks_of_a_row_and_a_column() -> None:
+    m, n = np.indices((32, 32))
+    picture = figures.column_banks({"plain": 64 * m + n, "swizzled": 64 * m + (n ^ m)}, column=5)
+    plain, swizzled = picture.text.splitlines()
+    assert plain == "plain: row 0 in banks 0, 1, 2, 3, ...; column 5 in banks 5 only"
+    assert swizzled.endswith("column 5 in banks 5, 4, 7, 6, ...")
+    assert Image.open(BytesIO(picture.png())).size[0] > 500
+    for column in (-1, 32):
+        with pytest.raises(ValueError, match=f"column {column} is not in every table"):
+            figures.column_banks({"plain": m}, column=column)
+    with pytest.raises(ValueError, match="b: the offsets must be a table"):
+        figures.column_banks({"b": -m - 1})

@@ -311,6 +311,13 @@ def test_every_file_of_measurements_belongs_to_a_chapter():
     assert not [name for name in DATA if not any(f"{name}_".startswith(f"{chapter}_") for chapter in chapters)]
 
 
+def test_speeds_in_another_unit_say_so():
+    assert "ours TB/s  vendor TB/s" in bench.table([{**ROW, "unit": "TB/s"}])
+    assert "ours TFLOP/s  vendor TFLOP/s" in bench.table([ROW])
+    mixed = bench.table([ROW, {**ROW, "unit": "TB/s"}])
+    assert "FLOP/s" not in mixed and "unit" in mixed.splitlines()[1]
+
+
 def test_every_notebook_that_measures_has_a_table():
     measuring = [
         path.stem

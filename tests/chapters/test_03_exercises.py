@@ -1,0 +1,207 @@
+"""Chapter 03's exercises: what the checks say of wrong answers, and right answers of any form."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from cutetut.course import notebooks
+from tests.chapters import exercises
+
+CHAPTER = "03_tensors_and_jit"
+cell = partial(exercises.cell, CHAPTER)
+
+GUARDED = '''
+@cute.kernel
+def {name}(x: cute.Tensor, y: cute.Tensor, copy: cute.TiledCopy):
+    tid, _, _ = cute.arch.thread_idx()
+    m, n, _ = cute.arch.block_idx()
+    {body}
+'''
+BODIES = {
+    "by_hand": """
+    for i in range(T * T // THREADS):
+        row, column = m * T + (tid + i * THREADS) // T, n * T + (tid + i * THREADS) % T
+        if row < x.shape[0] and column < x.shape[1]:
+            y[row, column] = x[row, column]""",
+    "ignores_x": """
+    for i in range(T * T // THREADS):
+        row, column = m * T + (tid + i * THREADS) // T, n * T + (tid + i * THREADS) % T
+        if row < x.shape[0] and column < x.shape[1]:
+            y[row, column] = cutlass.Float32(0.0)""",
+    "writes_nan": """
+    for i in range(T * T // THREADS):
+        row, column = m * T + (tid + i * THREADS) // T, n * T + (tid + i * THREADS) % T
+        if row < x.shape[0] and column < x.shape[1]:
+            y[row, column] = cutlass.Float32(float("nan"))""",
+    "rows_only": """
+    thr_copy = copy.get_slice(tid)
+    cut = lambda tensor: thr_copy.partition_S(cute.local_tile(tensor, (T, T), (m, n)))
+    source, target, coordinates = cut(x), cut(y), cut(cute.make_identity_tensor(x.shape))
+    guard = cute.make_rmem_tensor(coordinates.shape, cutlass.Boolean)
+    for i in cutlass.range_constexpr(cute.size(guard)):
+        guard[i] = coordinates[i][0] < x.shape[0]
+    fragment = cute.make_fragment_like(source)
+    cute.copy(copy, source, fragment, pred=guard)
+    cute.copy(copy, fragment, target, pred=guard)""",
+    "nothing": "pass",
+    "unknown": "y[tid, 0] = nothing_of_this_name",
+}
+MARKS = '''
+def static(t):
+    return from_dlpack(t, assumed_align=16)
+
+
+def rows_static(t):
+    return from_dlpack(t, assumed_align=16).mark_compact_shape_dynamic(mode=1, divisibility=4)
+
+
+def of_another(t):
+    return right_mark(torch.zeros_like(t))
+
+
+def ordered(t):
+    tensor = from_dlpack(t, assumed_align=32)
+    tensor = tensor.mark_compact_shape_dynamic(mode=1, stride_order=t.dim_order(), divisibility=4)
+    return tensor.mark_compact_shape_dynamic(mode=0, stride_order=t.dim_order())
+
+
+class Marker:
+    def __call__(self, t):
+        return right_mark(t)
+'''
+
+
+def _solution(number: int, old: str, new: str, check: str) -> str:
+    """A solution under another name, without its check."""
+    return cell(f"ex{number}-solution").split(f"\n{check}(")[0].replace(old, new)
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The exercises' checks with what they use, and answers that are kernels or functions."""
+    source = cell("checks") + "\n\n" + "\n".join(GUARDED.format(name=n, body=b) for n, b in BODIES.items())
+    source += "\n\n" + cell("ex2").split("\n\n\ncheck")[0].replace("guarded_kernel", "unguarded_kernel")
+    source += "\n\n" + _solution(2, "guarded_kernel", "right_guarded", "check_guarded")
+    padded = _solution(3, "padded_kernel", "right_padded", "check_padded")
+    source += "\n\n" + padded
+    for name, old, new in (
+        ("padded_by_three", "(T + 1, 1)", "(T + 3, 1)"),
+        ("columns_first", "(T + 1, 1)", "(1, T + 1)"),
+        ("padded_by_two", "(T + 1, 1)", "(T + 2, 1)"),
+        ("padded_no_barrier", "    cute.arch.sync_threads()\n", ""),
+        ("padded_no_guard", "cute.copy(write, tWrA, tWgB, pred=tWpA)", "cute.copy(write, tWrA, tWgB)"),
+    ):
+        assert padded.count(old) == 1
+        source += "\n\n" + padded.replace(old, new).replace("right_padded", name)
+    source += "\n\n" + _solution(4, "def mark", "def right_mark", "check_mark") + "\n\n" + MARKS
+    source += "\n\n" + cell("ex5").split("\n\n\ncheck")[0].replace("pairs_kernel", "single_kernel")
+    pairs = _solution(5, "pairs_kernel", "right_pairs", "check_pairs")
+    source += "\n\n" + pairs
+    for name, old, new in (
+        ("pairs_unswizzled", ", swizzle=cute.make_swizzle(5, 2, 6)", ""),
+        ("pairs_autovec", "cute.copy(write, tWrA, tWgB)", "cute.autovec_copy(tWrA, tWgB)"),
+        ("pairs_no_barrier", "    cute.arch.sync_threads()\n", ""),
+        ("pairs_not_turned", "cute.copy(write, tWrA, tWgB)", "tWrA.fill(1.0)\n    cute.copy(write, tWrA, tWgB)"),
+    ):
+        assert pairs.count(old) == 1
+        source += "\n\n" + pairs.replace(old, new).replace("right_pairs", name)
+    helpers = notebooks.load(CHAPTER, exercises.HELPER_TAGS)
+    vars(helpers)["rng"] = torch.Generator().manual_seed(3)  # of the cell that problem is in
+    return exercises.from_file(source, tmp_path_factory.mktemp("cells") / "cells.py", dict(vars(helpers)))
+
+
+CHECKS = {1: "check_passes", 2: "check_guarded", 3: "check_padded", 4: "check_mark", 5: "check_pairs"}
+NO_KERNELS = (
+    "None", "'kernel'", "3.0", "float('nan')", "(1, 2)", "np.float32(1)", "torch.mm", "lambda A, B, *rest: A @ B.T",
+    "lambda *tensors: None",
+)  # fmt: skip
+NO_FUNCTION = {
+    "None": "not NoneType",
+    "'kernel'": "not str",
+    "3.0": "not float",
+    "float('nan')": "not float",
+    "(1, 2)": "not tuple",
+    "np.float32(1)": "not float32",
+}
+NO_KERNEL = NO_FUNCTION | dict.fromkeys(("torch.mm", "lambda A, B, *rest: A @ B.T", "lambda *tensors: None"), "")
+WRONG: dict[int, dict[str, str]] = {  # a part of what the check has to say
+    1: {
+        "(1, 1, 1, 1)": "p = 2",
+        "(2, 4, 8, 1)": "p = 16",
+        "(2, 4, 16, 2)": "p = 33",
+        "(2, 4, 16)": "4 numbers",
+        "(2, 4, float('nan'), 1)": "whole number",
+        "('2', '4', '16', '1')": "whole number",
+        "float('nan')": "4 numbers",
+        "'2, 4, 16, 1'": "4 numbers",
+        "None": "4 numbers",
+        "np.float64(2)": "4 numbers",
+        "lambda p: p": "4 numbers",
+    },
+    2: {
+        "unguarded_kernel": "OutOfBounds",
+        "rows_only": "OutOfBounds",
+        "ignores_x": "elements of y are wrong",
+        "writes_nan": "elements of y are wrong",
+        "nothing": "elements of y are wrong",
+        "unknown": "nothing_of_this_name",
+        **NO_KERNEL,
+    },
+    3: {
+        "staged_kernel": "32 wavefronts",
+        "transpose_kernel": "nothing is padded",
+        "straight_kernel": "does not go through shared memory",
+        "padded_by_two": "2 wavefronts",
+        "padded_no_barrier": "MissingBarrier",
+        "padded_no_guard": "70x133",
+        "unguarded_kernel": "",
+        **NO_KERNEL,
+    },
+    4: {
+        "static": "4 kernels",
+        "rows_static": "3 kernels",
+        "dynamic": "alignment",
+        "of_another": "not copied",
+        "from_dlpack": "alignment",
+        "lambda t: t": "Tensor, and a tensor of CuTe's",
+        "lambda t: None": "NoneType",
+        "torch.mm": "",
+        **NO_FUNCTION,
+    },
+    5: {
+        "single_kernel": "128 requests",
+        "pairs_no_barrier": "MissingBarrier",
+        "pairs_not_turned": "elements of B are wrong",
+        "transpose_kernel": "",
+        **NO_KERNEL,
+    },
+}
+RIGHT = {
+    1: ["(2, 4, 16, 1)", "np.array([2.0, 4.0, 16.0, 1.0])", "[2, torch.tensor(4), np.int64(16), 1]"],
+    2: ["right_guarded", "by_hand"],
+    3: ["right_padded", "padded_by_three", "columns_first"],
+    4: ["right_mark", "ordered", "Marker()"],
+    5: ["right_pairs", "pairs_unswizzled", "pairs_autovec"],
+}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in WRONG for answer in WRONG[number]])
+def test_wrong_answers_are_told_why(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
+) -> None:
+    said = exercises.refused("", f"{CHECKS[number]}({answer})", names, capsys)
+    assert WRONG[number][answer] in said, said
+    assert len(said.splitlines()) == 1 and len(said) > len("not yet: x")
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in RIGHT for answer in RIGHT[number]])
+def test_right_answers_of_any_form_are_accepted(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
+) -> None:
+    assert exercises.verdict("", f"{CHECKS[number]}({answer})", names, capsys) == "right\n"
