@@ -1,15 +1,24 @@
 """Figures with one look. `from cutetut import figures` has what chapters draw; the files have the rest.
 
 `base` has the look, `tiles` who owns a tile, `charts` measured numbers, `spans` bars along time, `attention` the online
+<<<<<<< HEAD
 softmax, `banks` shared memory, `requests` what a warp asks of global memory, and `stills` what stands in for a widget
 where no JavaScript runs.
+=======
+softmax, `banks` shared memory, `partitions` how a tile is dealt out, and `stills` what stands in for a widget where no
+JavaScript runs.
+>>>>>>> h05
 """
 
 from cutetut.figures.attention import online_softmax
 from cutetut.figures.banks import bank_groups, column_banks
 from cutetut.figures.base import Picture
 from cutetut.figures.charts import bars, ladder, lines
+<<<<<<< HEAD
 from cutetut.figures.requests import warp_requests
+=======
+from cutetut.figures.partitions import derivation, stride_arrows, strips
+>>>>>>> h05
 from cutetut.figures.spans import kind_styles, timeline
 from cutetut.figures.tiles import compare_owners, picker_state, thread_colors, thread_elements, tile_owners
 
@@ -19,11 +28,14 @@ __all__ = [
     "bars",
     "column_banks",
     "compare_owners",
+    "derivation",
     "kind_styles",
     "ladder",
     "lines",
     "online_softmax",
     "picker_state",
+    "stride_arrows",
+    "strips",
     "thread_colors",
     "thread_elements",
     "tile_owners",

@@ -1,4 +1,4 @@
-"""Who owns a tile: its elements in the colours of their threads, and one thread's elements close up."""
+"""Who owns a tile: its elements in the colours of their warps and lanes, and one thread's elements close up."""
 
 from __future__ import annotations
 
@@ -13,19 +13,34 @@ from matplotlib.figure import Figure
 
 from cutetut.figures.base import ACCENT, INK, MUTED, Picture, blank_figure, one_look
 
+# One hue per warp, by turns bluish and yellowish: with the commonest colour blindness that difference is left. The
+# orange and red of such palettes (Okabe and Ito's, of which some of these are) are left to what is selected.
+WARP_HUES = ("#0072b2", "#e6c619", "#9467c9", "#00a06d", "#4bb3e6", "#a3b319", "#d070a8", "#c9a06a")
+DARKEST, BY_LANE, BY_TURNS = 35.0, 15.0, 26.0  # lightness: of lane 0, how much lane 31 adds, and every second thread
+DIMMED = 0.5  # how much of the paper's colour threads take on that are not selected
+
 
 def thread_colors(rows: int, cols: int) -> npt.NDArray[np.uint8]:
     """Return (rows * cols, 3) RGB bytes, one colour per thread of a thread grid.
 
-    The colour runs from blue to yellow (cividis, which colour-blind readers see alike) with the thread number,
-    and alternates between a dark and a light tone like a chessboard, so that neighbours differ in lightness
-    and not in hue alone.
+    The hue is the warp's (it comes again after eight warps), the lightness grows with the lane. It also alternates
+    like a chessboard over the grid, so that neighbours differ in lightness by more than 10 (CIE L*), hue or no hue.
     """
     thread = np.arange(rows * cols)
-    base = mpl.colormaps["cividis"](0.08 + 0.8 * thread / max(1, thread.size - 1))[:, :3]
-    light = ((thread // cols + thread % cols) % 2 == 1)[:, None]
-    toned = np.where(light, base + 0.55 * (1.0 - base), 0.6 * base)
-    return np.asarray(np.rint(toned * 255), dtype=np.uint8)
+    hues = _linear(np.array([mpl.colors.to_rgb(hue) for hue in WARP_HUES]))[thread // 32 % len(WARP_HUES)]
+    lightness = DARKEST + BY_LANE * (thread % 32) / 31 + BY_TURNS * ((thread // cols + thread % cols) % 2)
+    wanted, has = ((lightness + 16) / 116) ** 3, hues @ [0.2126, 0.7152, 0.0722]  # luminance
+    darker = hues * np.minimum(wanted / has, 1)[:, None]
+    white = np.clip((wanted - has) / (1 - has), 0, 1)[:, None]
+    return np.asarray(np.rint(255 * _encoded(darker + white * (1 - darker))), dtype=np.uint8)
+
+
+def _linear(srgb: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+
+
+def _encoded(linear: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
 
 
 @one_look
@@ -36,7 +51,7 @@ def tile_owners(
     thread_grid: tuple[int, int] | None = None,
     title: str = "",
 ) -> Picture:
-    """Draw a (rows, cols) table of owners, one colour per thread; `thread` is outlined and the rest dimmed."""
+    """Draw a (rows, cols) table of owners, a hue per warp; `thread` is outlined and the rest dimmed."""
     table = np.asarray(owner)
     figure = blank_figure(4.4, 4.4 * min(1.3, max(0.4, table.shape[0] / table.shape[1])))
     _draw_owners(figure.add_subplot(), table, thread, _grid(table, thread_grid), title)
@@ -98,7 +113,7 @@ def _draw_owners(axes: Axes, owner: npt.NDArray[Any], thread: int | None, grid: 
     image = thread_colors(*grid)[owner].astype(np.float64) / 255
     if thread is not None:
         owned = owner == thread
-        image = np.where(owned[..., None], mpl.colors.to_rgb(ACCENT), 0.35 * image + 0.65)
+        image = np.where(owned[..., None], mpl.colors.to_rgb(ACCENT), (1 - DIMMED) * image + DIMMED)
         axes.add_collection(mpl.collections.LineCollection(_outline(owned), colors=INK, linewidths=1.2))
     axes.imshow(image, interpolation="nearest", extent=(0, cols, rows, 0), aspect="equal")
     axes.set(title=title, xlabel="column", ylabel="row")

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from cutetut.layouts import Partition
+
 IntTree: TypeAlias = "int | tuple[IntTree, ...]"
 
 
@@ -60,6 +62,11 @@ class ThreadMap:
         self.profile, self.coords = self._coordinates(coords)
         if stride is not None:
             self._check_offsets()
+
+    @classmethod
+    def of(cls, partition: Partition) -> ThreadMap:
+        """The map of what `layouts.partition` returns; raises LayoutError unless each element has one owner."""
+        return cls(**partition.tables())
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 //
 // Traits of the model: `thread`, `map` and `element` are the selection, both ways; `_maps`, `_colors`,
 // `_width`, `title` and `matrix` are data that Python sends once. Everything else happens here, so the picker
-// also works in a page with no kernel. A "place" is a flat element index, row * cols + col; a "value" is a
+// also works in a page with no kernel. Cells have the hue of their warp and the lightness of their lane. A "place" is a flat element index, row * cols + col; a "value" is a
 // register index. Python puts common.js and tile.js in front of this file: one module, no bundler.
 
 // ---------------------------------------------------------------------------------------------- data
@@ -25,6 +25,7 @@ async function unpackMap(packed, colors) {
   const map = { ...packed, ...tables, places: Array.from({ length: packed.threads }, () => []) };
   map.owner.forEach((thread, place) => (map.places[thread][map.value[place]] = place));
   map.rgb = (place) => colors.subarray(3 * map.owner[place], 3 * map.owner[place] + 3);
+  map.team = warpOf;
   map.leaves = map.coords ? map.coords.length / map.values : 0;
   map.pitch = pitchOf(map);
   return map;
@@ -38,6 +39,10 @@ function pitchOf({ offset, rows, cols }) {
   const linear = (at, place) => at === Math.floor(place / cols) * pitch[0] + (place % cols) * pitch[1];
   return offset.every(linear) ? pitch : null;
 }
+
+const LANES = 32; // of a warp
+const DIM = 0.5; // how much of the page's colour the cells take on whose thread is not selected
+const warpOf = (thread) => Math.floor(thread / LANES);
 
 const leavesOf = ({ coords, leaves }, value) => [...coords.subarray(value * leaves, (value + 1) * leaves)];
 
@@ -104,6 +109,20 @@ function zoomBlocks(map, thread, matrix) {
       ...rows.flatMap((row) => cols.map((col) => cell(row, col)))))));
 }
 
+/** The hue of each warp with its number, in its darkest and its lightest tone; nothing for a single warp. */
+function legendOf(threads, colors) {
+  const warps = Array.from({ length: warpOf(threads - 1) + 1 }, (_, warp) => warp);
+  if (warps.length < 2) return [];
+  const css = (thread) => `rgb(${colors.subarray(3 * thread, 3 * thread + 3).join(" ")})`;
+  return ["warp", ...warps.map((warp) => {
+    const lanes = Array.from({ length: Math.min(LANES, threads - LANES * warp) }, (_, lane) => LANES * warp + lane);
+    const green = (thread) => colors[3 * thread + 1]; // tones of one hue are in the order of their green
+    const [dark, ...others] = lanes.sort((a, b) => green(a) - green(b));
+    const swatch = `opacity: ${1 - DIM}; background: linear-gradient(90deg, ${css(dark)} 50%, ${css(others.at(-1) ?? dark)} 50%)`;
+    return make("span", { class: "tp-warp" }, make("i", { style: swatch }), String(warp));
+  })];
+}
+
 /** The rows of the table, one per value of the thread. */
 function tableRows(map, thread, matrix) {
   return valuesOf(map, thread).map((value) => {
@@ -148,8 +167,8 @@ function arithmetic(map, thread, place, matrix) {
 // ---------------------------------------------------------------------------------------------- view
 
 class Picker {
-  constructor(model, maps) {
-    Object.assign(this, { model, maps, matrix: model.get("matrix"), id: newId() });
+  constructor(model, maps, colors) {
+    Object.assign(this, { model, maps, colors, matrix: model.get("matrix"), id: newId() });
     this.last = maps.values().next().value.threads - 1;
     // What is on the screen; `value` is the register that stays selected when the thread or the map changes.
     Object.assign(this, { map: null, thread: 0, place: null, hover: null, value: null });
@@ -179,6 +198,7 @@ class Picker {
       this.maps.size > 1 ? this.tabs.root : "", this.threads.root,
       make("div", { class: "tp-main" },
         make("div", { class: "tp-left" }, this.wrap, this.readout,
+          make("div", { class: "tp-legend" }, ...legendOf(this.last + 1, this.colors)),
           make("p", { class: "tp-keys", id: `${this.id}-keys` }, help)),
         make("div", { class: "tp-right" }, this.zoom, this.box)),
       this.sums, this.live);
@@ -277,10 +297,11 @@ class Picker {
 
   describe(place) {
     const { map, thread } = this;
-    if (place === null) return `thread ${thread}: ${valuesOf(map, thread).length} elements`;
+    const lane = (owner) => (this.last < LANES ? "" : ` (warp ${warpOf(owner)}, lane ${owner % LANES})`);
+    if (place === null) return `thread ${thread}${lane(thread)}: ${valuesOf(map, thread).length} elements`;
     const offset = map.offset ? ` · offset ${map.offset[place]}` : "";
-    const name = nameOf(map, place, this.matrix);
-    return `${name} · thread ${map.owner[place]} · value ${map.value[place]}${offset}`;
+    const [name, owner] = [nameOf(map, place, this.matrix), map.owner[place]];
+    return `${name} · thread ${owner}${lane(owner)} · value ${map.value[place]}${offset}`;
   }
 
   /** Draw the selected thread's elements and the selected one, and where the pointer is. */
@@ -288,7 +309,7 @@ class Picker {
     const { map, tile, thread, place, hover } = this;
     const mine = map.places[thread].filter((p) => p !== undefined);
     tile.fresh();
-    tile.dim();
+    tile.dim(DIM);
     tile.fill(mine, tile.theme.accent);
     if (tile.wide >= LABEL_CELL * tile.dpr) {
       tile.letters(Math.min(tile.wide / tile.dpr / 2.9, 12));
@@ -370,7 +391,7 @@ async function render({ model, el }) {
   const colors = Uint8Array.from(atob(model.get("_colors")), (c) => c.charCodeAt(0));
   const maps = new Map();
   for (const packed of model.get("_maps")) maps.set(packed.name, await unpackMap(packed, colors));
-  const picker = new Picker(model, maps);
+  const picker = new Picker(model, maps, colors);
   el.append(picker.root);
   picker.follow("element");
   return picker.listen();

@@ -15,8 +15,9 @@ const colOf = (map, place) => place % map.cols;
 
 /**
  * Draws a map: `rows`, `cols`, the `owner` of each place (lines part the cells of different owners) and
- * `rgb(place)`; `rowName(row)`, if given, labels the rows; `breaks`, if given, are numbers of rows and of cols after which a gap repeats. The cells
- * are drawn once per size, theme and map; `fresh()` copies them, and marks go on top.
+ * `rgb(place)`; `rowName(row)`, if given, labels the rows; `breaks`, if given, are numbers of rows and of cols after
+ * which a gap repeats; `team(owner)`, if given, puts owners into teams, which lines part even where cells are small. The
+ * cells are drawn once per size, theme and map; `fresh()` copies them, and marks go on top.
  */
 class Tile {
   constructor(canvas) {
@@ -42,6 +43,7 @@ class Tile {
     this.context.imageSmoothingEnabled = false;
     this.context.drawImage(this.pixels(), left, top, wide * map.cols, high * map.rows);
     if (Math.min(wide, high) >= 5) this.separators();
+    if (map.team && Math.min(wide, high) >= 3) this.separators(map.team);
     this.gaps();
     this.axes();
   }
@@ -62,14 +64,14 @@ class Tile {
     return Math.max(1, Math.round(this.dpr / 2));
   }
 
-  /** Lines between cells of different owners, so that no border depends on colour. */
-  separators() {
+  /** Lines between cells of different owners, or of different teams of owners, so that no border depends on colour. */
+  separators(team = null) {
     const width = this.separator;
-    this.context.fillStyle = this.theme.bg;
+    this.context.fillStyle = team ? this.theme.fg : this.theme.bg;
     for (let place = 0; place < this.map.owner.length; place++) {
       const [x, y] = this.corner(place);
-      if (this.border(place, 0, -1)) this.context.fillRect(x, y, this.wide, width);
-      if (this.border(place, -1, 0)) this.context.fillRect(x, y, width, this.high);
+      if (this.border(place, 0, -1, team)) this.context.fillRect(x, y, this.wide, width);
+      if (this.border(place, -1, 0, team)) this.context.fillRect(x, y, width, this.high);
     }
   }
 
@@ -112,9 +114,9 @@ class Tile {
     this.context.drawImage(this.base, 0, 0);
   }
 
-  /** Let all cells step back. */
-  dim() {
-    this.context.globalAlpha = 0.6;
+  /** Let all cells step back: the paper's colour covers them so much. */
+  dim(strength = 0.6) {
+    this.context.globalAlpha = strength;
     this.context.fillStyle = this.theme.bg;
     this.context.fillRect(this.left, this.top, this.wide * this.map.cols, this.high * this.map.rows);
     this.context.globalAlpha = 1;
@@ -206,11 +208,13 @@ class Tile {
     return [this.left + colOf(this.map, place) * this.wide, this.top + rowOf(this.map, place) * this.high];
   }
 
-  /** Whether the neighbour in direction (dx, dy) belongs to another owner or lies outside. */
-  border(place, dx, dy) {
+  /** Whether the neighbour in direction (dx, dy) lies outside or belongs to another owner, or to one of another team. */
+  border(place, dx, dy, team = null) {
     const { owner, cols, rows } = this.map;
     const [col, row] = [colOf(this.map, place) + dx, rowOf(this.map, place) + dy];
-    return col < 0 || row < 0 || col >= cols || row >= rows || owner[row * cols + col] !== owner[place];
+    if (col < 0 || row < 0 || col >= cols || row >= rows) return true;
+    const [mine, other] = [owner[place], owner[row * cols + col]];
+    return team ? team(mine) !== team(other) : mine !== other;
   }
 
   /** The place under a pointer event, or null. */

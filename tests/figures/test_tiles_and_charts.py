@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from PIL import Image
 
-from cutetut import figures
-from cutetut.figures import base
+from cutetut import figures, widgets
+from cutetut.figures import base, tiles
 from cutetut.widgets import ThreadMap
 from tests.widgets import maps
 
@@ -41,11 +44,64 @@ def lightness(rgb: np.ndarray, vision: np.ndarray) -> np.ndarray:
         (maps.wgmma_m64(64), (32, 4)),
     ],
 )
-def test_neighbours_differ_in_lightness(table: ThreadMap, grid: tuple[int, int], vision: str) -> None:
-    light = lightness(figures.thread_colors(*grid), VISION[vision])[table.owner]
+def test_neighbours_differ(table: ThreadMap, grid: tuple[int, int], vision: str) -> None:
+    """In lightness alone for whoever sees all colours or none; a difference of 2 is just seen."""
+    colors = figures.thread_colors(*grid)[table.owner].astype(float)
+    seen_as = lab(colors, VISION[vision])
     for axis in (0, 1):
         differs = np.diff(table.owner, axis=axis) != 0
-        assert np.abs(np.diff(light, axis=axis))[differs].min() > 10
+        assert np.linalg.norm(np.diff(seen_as, axis=axis), axis=-1)[differs].min() > 10
+        if vision in ("full", "achromatopsia"):
+            assert np.abs(np.diff(lightness(colors, VISION[vision]), axis=axis))[differs].min() > 10
+
+
+def lab(rgb: np.ndarray, vision: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of sRGB bytes, as seen with a vision."""
+    channel = rgb / 255
+    linear = np.where(channel <= 0.04045, channel / 12.92, ((channel + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    xyz = (linear @ vision.T).clip(0, 1) @ to_xyz.T / [0.9505, 1, 1.089]
+    x, y, z = np.moveaxis(np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116), -1, 0)
+    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=-1)
+
+
+PAGES = {"light": ("#ffffff", "#1b1f24", "#b3400a"), "dark": ("#14181e", "#e8eaed", "#ffb454")}  # paper, ink, accent
+
+
+def seen(theme: str, grid: tuple[int, int] = (16, 16)) -> np.ndarray:
+    """The colours of threads that are not selected, on a page."""
+    paper = 255 * np.array(to_rgb(PAGES[theme][0]))
+    return (1 - tiles.DIMMED) * figures.thread_colors(*grid) + tiles.DIMMED * paper
+
+
+@pytest.mark.parametrize("vision", ["full", "protanopia", "deuteranopia"])
+def test_neighbouring_warps_differ_in_hue_for_everybody(vision: str) -> None:
+    """The same lane of warps w and w + 1, so of the same lightness; a difference of 2 is just seen."""
+    for least, colors in ((20, figures.thread_colors(16, 16)), (10, seen("light")), (10, seen("dark"))):
+        warps = lab(np.asarray(colors, dtype=float), VISION[vision]).reshape(8, 32, 3)
+        assert np.linalg.norm(warps - np.roll(warps, -1, axis=0), axis=-1).min() >= least
+
+
+def test_the_lightness_grows_with_the_lane() -> None:
+    light = lightness(figures.thread_colors(1, 256), VISION["full"]).reshape(8, 16, 2)
+    assert (np.diff(light, axis=1) > 0).all() and np.ptp(light, axis=0).max() < 1
+
+
+@pytest.mark.parametrize("theme", PAGES)
+def test_what_is_selected_and_what_is_written_stand_out(theme: str) -> None:
+    def luminance(color: np.ndarray) -> np.ndarray:
+        return ((lightness(color, VISION["full"]) + 16) / 116) ** 3
+
+    _, ink, accent = (255 * np.array(to_rgb(color)) for color in PAGES[theme])
+    pair = np.stack(np.broadcast_arrays(luminance(ink), luminance(seen(theme)))) + 0.05
+    assert (pair.max(axis=0) / pair.min(axis=0)).min() >= 4.5
+    for vision in VISION.values():
+        assert np.linalg.norm(lab(seen(theme), vision) - lab(accent, vision), axis=-1).min() > 15
+
+
+def test_the_browser_dims_as_the_pictures_do() -> None:
+    script = (Path(widgets.__file__).parent / "thread_picker.js").read_text(encoding="utf-8")
+    assert re.search(r"^const DIM = ([\d.]+);", script, re.MULTILINE)[1] == str(tiles.DIMMED)  # type: ignore[index]
 
 
 def test_pictures_say_what_they_show() -> None:

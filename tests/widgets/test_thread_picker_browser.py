@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
+from cutetut import figures
 from cutetut.widgets import ThreadPicker
 from tests.widgets import maps
 from tests.widgets.mounting import THEMES, View, faultless, is_dark, lab, phone, themed, wants_dark
@@ -126,12 +128,45 @@ def test_a_warpgroup_tile_is_drawn(chrome: Chrome, page: Path) -> None:
     assert "= 2 + (2,16):(1,8)" in view.text(".tp-sums")
 
 
+# ---- colours
+
+
+def test_a_legend_names_the_warps_in_the_colours_of_the_tile(view: Picked) -> None:
+    assert view.listed(".tp-warp") == [str(warp) for warp in range(8)]
+    shown = view.js("""const swatch = document.querySelectorAll('.tp-warp i')[3];
+        return [swatch.style.opacity, swatch.style.backgroundImage]""")
+    colors = figures.thread_colors(16, 16)[96:128]
+    tones = [colors[np.argmin(colors[:, 1])], colors[np.argmax(colors[:, 1])]]
+    assert shown[0] == "0.5"
+    assert re.findall(r"rgb\((\d+), (\d+), (\d+)\)", shown[1]) == [tuple(map(str, tone)) for tone in tones]
+
+
+def test_a_single_warp_needs_no_legend(chrome: Chrome, page: Path) -> None:
+    view = Picked(chrome, page, maps=maps.mma_m16n8k16_c(), thread_grid=(8, 4))
+    assert view.listed(".tp-warp") == []
+    assert view.text(".tp-readout") == "thread 0: 4 elements"
+
+
+def test_warps_are_parted_by_lines_even_where_cells_are_small(view: Picked) -> None:
+    """Between rows 7 and 8 of (16,4):(4,1) warp 0 ends; between rows 3 and 4 only threads do."""
+    lines = view.js(
+        """const canvas = document.querySelector('canvas'), context = canvas.getContext('2d');
+        const cell = Math.floor((canvas.width - 34) / 128), x = 34 + 20 * cell + 2;
+        return arguments[0].map((row) => {
+          const [above, on] = [-1, 0].map((dy) => [...context.getImageData(x, 20 + row * cell + dy, 1, 1).data]);
+          return [Math.max(...above.slice(0, 3)), Math.max(...on.slice(0, 3))];
+        });""",
+        [8, 16, 120],
+    )
+    assert all(on < above - 20 for above, on in lines)
+
+
 # ---- mouse, touch, keys
 
 
 def test_hover_says_what_is_under_the_pointer_and_selects_nothing(view: Picked) -> None:
     view.point(66, 9)
-    view.wait(lambda: view.text(".tp-readout") == "C[66][9] · thread 2 · value 14 · offset 8457")
+    view.wait(lambda: view.text(".tp-readout") == "C[66][9] · thread 2 (warp 0, lane 2) · value 14 · offset 8457")
     assert view.trait("thread") == 0 and view.trait("element") is None
     view.point(66, 3)
     view.wait(lambda: view.listed("tr.is-hovered td:last-child") == ["C[66][3]"])
@@ -245,8 +280,8 @@ def test_index_arrays_and_their_strides(view: Picked) -> None:
 
 def test_python_moves_the_view(view: Picked) -> None:
     view.assign("thread", 17)
-    view.wait(lambda: view.text(".tp-readout") == "thread 17: 64 elements")
-    assert view.text("[role=status]") == "thread 17: 64 elements"
+    view.wait(lambda: view.text(".tp-readout") == "thread 17 (warp 0, lane 17): 64 elements")
+    assert view.text("[role=status]") == "thread 17 (warp 0, lane 17): 64 elements"
     view.assign("element", [66, 3])
     view.wait(lambda: view.trait("thread") == 0)
     view.assign("thread", 1)
@@ -332,5 +367,5 @@ def test_a_redraw_is_far_under_a_frame(view: Picked) -> None:
           }
           done(times.sort((a, b) => a - b)[25]);
         })();""")
-    assert view.text(".tp-readout") == "thread 255: 64 elements"
+    assert view.text(".tp-readout") == "thread 255 (warp 7, lane 31): 64 elements"
     assert fast < 25, f"{fast} ms; about 6 ms where this was written"
