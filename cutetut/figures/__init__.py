@@ -1,13 +1,15 @@
 """Figures with one look. `from cutetut import figures` has what chapters draw; the files have the rest.
 
 `base` has the look, `tiles` who owns a tile, `charts` measured numbers, `spans` bars along time, `attention` the online
-softmax, `banks` shared memory, and `stills` what stands in for a widget where no JavaScript runs.
+softmax, `banks` shared memory, `slots` a warp's registers, and `stills` what stands in for a widget where no JavaScript
+runs.
 """
 
 from cutetut.figures.attention import online_softmax
 from cutetut.figures.banks import bank_groups
 from cutetut.figures.base import Picture
 from cutetut.figures.charts import bars, ladder, lines
+from cutetut.figures.slots import slot_grids
 from cutetut.figures.spans import kind_styles, timeline
 from cutetut.figures.tiles import compare_owners, picker_state, thread_colors, thread_elements, tile_owners
 
@@ -21,6 +23,7 @@ __all__ = [
     "lines",
     "online_softmax",
     "picker_state",
+    "slot_grids",
     "thread_colors",
     "thread_elements",
     "tile_owners",
