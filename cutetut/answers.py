@@ -137,4 +137,4 @@ def _tree(part: Any) -> str:
 def _kind(answer: Any) -> str:
     if answer is None:
         return "None"
-    return "text" if isinstance(answer, str) else f"{type(answer).__name__} {answer!r}"[:60]
+    return "text" if isinstance(answer, str) else " ".join(f"{type(answer).__name__} {answer!r}".split())[:60]
