@@ -14,7 +14,7 @@ from tests.chapters import exercises
 CHAPTER = "07_mma_sync"
 cell = partial(exercises.cell, CHAPTER)
 
-ANSWERS = '''
+ANSWERS = """
 A, B = torch.randn(16, 8), torch.randn(16, 8)
 
 
@@ -112,7 +112,7 @@ def in_a_loop(
 ):
     for half in cutlass.range_constexpr(2):
         cute.gemm(tiled_mma, tCrC, tCrA[None, None, 2 * k + half], tCrB[None, None, 2 * k + half], tCrC)
-'''
+"""
 
 
 @pytest.fixture(scope="module")
