@@ -1,24 +1,17 @@
 """Figures with one look. `from cutetut import figures` has what chapters draw; the files have the rest.
 
 `base` has the look, `tiles` who owns a tile, `charts` measured numbers, `spans` bars along time, `attention` the online
-<<<<<<< HEAD
-softmax, `banks` shared memory, `requests` what a warp asks of global memory, and `stills` what stands in for a widget
-where no JavaScript runs.
-=======
-softmax, `banks` shared memory, `partitions` how a tile is dealt out, and `stills` what stands in for a widget where no
-JavaScript runs.
->>>>>>> h05
+softmax, `banks` shared memory, `requests` what a warp asks of global memory, `partitions` how a tile is dealt out, `slots`
+a warp's registers, and `stills` what stands in for a widget where no JavaScript runs.
 """
 
 from cutetut.figures.attention import online_softmax
 from cutetut.figures.banks import bank_groups, column_banks
 from cutetut.figures.base import Picture
 from cutetut.figures.charts import bars, ladder, lines
-<<<<<<< HEAD
-from cutetut.figures.requests import warp_requests
-=======
 from cutetut.figures.partitions import derivation, stride_arrows, strips
->>>>>>> h05
+from cutetut.figures.requests import warp_requests
+from cutetut.figures.slots import slot_grids
 from cutetut.figures.spans import kind_styles, timeline
 from cutetut.figures.tiles import compare_owners, picker_state, thread_colors, thread_elements, tile_owners
 
@@ -34,6 +27,7 @@ __all__ = [
     "lines",
     "online_softmax",
     "picker_state",
+    "slot_grids",
     "stride_arrows",
     "strips",
     "thread_colors",

@@ -1,8 +1,8 @@
-"""Chapter 07's tensor-core GEMM, loaded from its notebook: shapes, dtypes, plans, refusals and exercises."""
+"""Chapter 07's tensor-core GEMM, loaded from its notebook: shapes, dtypes, plans, refusals, costs and mistakes."""
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import asdict
 from types import ModuleType
 from typing import Any
 
@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from cutetut.course import notebooks
+from cutetut.course.difference import difference
 from cutetut.inspect import profile
-from cutetut.measure import bench
-from tests.chapters import exercises
+from cutetut.measure import bench, mistakes
 from tests.chapters.products import assert_product, exact, normal
 
 CHAPTER = "07_mma_sync"
@@ -50,13 +50,10 @@ def test_every_plan_matches_float64(
 
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
 @pytest.mark.parametrize("out", ["same", "float32"])
-@pytest.mark.parametrize("atom_k", [16, 8])
-def test_types_and_atoms(
-    chapter: ModuleType, rng: np.random.Generator, device: str, dtype: torch.dtype, out: str, atom_k: int
-) -> None:
+def test_types(chapter: ModuleType, rng: np.random.Generator, device: str, dtype: torch.dtype, out: str) -> None:
     A, B = normal(rng, device, dtype, (128, 96), (128, 96))
     C = torch.full((128, 128), float("nan"), dtype=F32 if out == "float32" else dtype, device=device)
-    chapter.mma_gemm(A, B, C, chapter.Plan(atom_k=atom_k))
+    chapter.mma_gemm(A, B, C)
     assert_product(C, A, B)
 
 
@@ -66,11 +63,12 @@ def test_types_and_atoms(
         {"stages": 2},
         {"stages": 5},
         {"swizzled": False},
+        {"swizzled": False, "pad": 8},
         {"tile": (64, 64, 64), "stages": 4},
-        {"tile": (32, 64, 32), "atoms": (1, 1, 1)},
-        {"tile": (128, 64, 32), "atoms": (4, 1, 1)},
-        {"tile": (256, 128, 64), "atoms": (4, 2, 1)},
-        {"tile": (64, 128, 64), "atoms": (1, 4, 1), "stages": 2, "atom_k": 8},
+        {"tile": (32, 64, 32), "warps": (1, 1)},
+        {"tile": (128, 64, 32), "warps": (4, 1)},
+        {"tile": (256, 128, 64), "warps": (4, 2)},
+        {"tile": (64, 128, 64), "warps": (1, 4), "stages": 2},
     ],
     ids=str,
 )
@@ -157,11 +155,13 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "bK = 16": (lambda z: (z(GOOD), z(GOOD)), {"tile": (128, 128, 16)}, ValueError, "bK = 16"),
     "bM = 0": (lambda z: (z(GOOD), z(GOOD)), {"tile": (0, 128, 32)}, ValueError, "does not divide"),
     "bM = 48": (lambda z: (z(GOOD), z(GOOD)), {"tile": (48, 128, 32)}, ValueError, "does not divide"),
-    "two along K": (lambda z: (z(GOOD), z(GOOD)), {"atoms": (2, 2, 2)}, ValueError, "1 along K"),
-    "too many warps": (lambda z: (z(GOOD), z(GOOD)), {"atoms": (8, 8, 1)}, ValueError, "at most 32"),
+    "too many warps": (lambda z: (z(GOOD), z(GOOD)), {"warps": (8, 8)}, ValueError, "at most 32"),
+    "no warp": (lambda z: (z(GOOD), z(GOOD)), {"warps": (0, 2)}, ValueError, "at least one"),
+    "pad and swizzle": (lambda z: (z(GOOD), z(GOOD)), {"pad": 8}, ValueError, "a swizzle or padded"),
+    "pad of 4": (lambda z: (z(GOOD), z(GOOD)), {"pad": 4, "swizzled": False}, ValueError, "multiple of 8"),
+    "M-major in shared memory": (lambda z: (z(GOOD), z(GOOD)), {"k_major": False}, ValueError, "rows along K"),
     "one stage": (lambda z: (z(GOOD), z(GOOD)), {"stages": 1}, ValueError, "2 stages at least"),
     "too many stages": (lambda z: (z(GOOD), z(GOOD)), {"stages": 15}, ValueError, "bytes at most"),
-    "m16n8k4": (lambda z: (z(GOOD), z(GOOD)), {"atom_k": 4}, ValueError, "atom_k = 4"),
 }
 
 
@@ -200,87 +200,112 @@ def test_nothing_spills(chapter: ModuleType, device: str, name: str) -> None:
     assert info.registers * chapter.PLANS[name].threads <= 65536
 
 
-def test_the_ceiling_does_the_operations_it_is_timed_for(device: str) -> None:
+@pytest.fixture(scope="module")
+def everything() -> ModuleType:
+    return notebooks.load(CHAPTER, bench.BENCH_TAGS)
+
+
+@pytest.mark.parametrize("many", [1, 16])
+def test_the_ceiling_does_the_operations_it_is_timed_for(everything: ModuleType, device: str, many: int) -> None:
     """Each turn adds the product to each accumulator once, so the count of operations is in the result."""
-    module = notebooks.load(CHAPTER, bench.BENCH_TAGS)
-    A, B, C = module.ceiling_problem()
-    arguments = [module.from_dlpack(t, assumed_align=16) for t in (A, B, C)]
-    module.cute.compile(module.ceiling, *arguments, 2, 5)(*arguments)
-    expected = 5 * exact(A, B)[..., None] + np.arange(16)
+    A, B, C = everything.ceiling_problem(many)
+    arguments = [everything.from_dlpack(t, assumed_align=16) for t in (A, B, C)]
+    everything.cute.compile(everything.ceiling, *arguments, 2, 8, 5)(*arguments)
+    expected = 5 * exact(A, B)[..., None] + np.arange(many)
     assert np.abs(C.cpu().double().numpy() - expected).max() < 1e-3
 
 
-# Exercises ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("warps", "many", "sms"), [(4, 1, 2), (8, 16, 3)])
+def test_the_ceilings_operations_cover_a_product(everything: ModuleType, warps: int, many: int, sms: int) -> None:
+    _, flops = everything.ceiling_launch(warps, many, sms, size=128)
+    one_turn = 2 * 16 * 8 * 16 * many * warps * sms
+    assert 2 * 128**3 <= flops < 2 * 128**3 + one_turn and flops % one_turn == 0
 
 
-cell = partial(exercises.cell, CHAPTER)
-
-
-@pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The exercises' checks with what they use."""
-    before = ("claims", "probe", "classes", "compare", "named", "permutation", "fetch", "conflicts")
-    checks = (*before, "ex1", "ex2", "ex3", "ex4")
-    rng = torch.Generator().manual_seed(7)  # of the cell that random_problem is in
-    return exercises.defined(CHAPTER, checks, tmp_path_factory.mktemp("cells"), rng=rng)
-
-
-CHECKS = {1: "check_slot", 2: "check_pitch", 3: "check_renamed", 4: "check_m_major"}
-WRONG = {  # a part of what the check has to say
-    1: {
-        "14, 2": "A[11][4]",
-        "3, 2": "is A[",
-        "15, 3": "A[11][7]",
-        "15, 6": "is A[",
-        "15.5, 2": "lanes go from",
-        "None, -1": "lanes go from",
-    },
-    2: {
-        "64": "32 wavefronts",
-        "80": "8 wavefronts",
-        "96": "16 wavefronts",
-        "65": "not a multiple of 16",
-        "136": "twice the room",
-        "56": "overlap",
-        "72.5": "whole number",
-        "None": "whole number",
-    },
-    3: {
-        "((16,), (1,))": "[0, 1, 8, 9]",
-        "((2, 4, 2), (8, 2, 1))": "a lane has k",
-        "((2, 4, 2), (2, 4, 1))": "[0, 2, 1, 3]",
-        "((2, 4, 2), (1, 1, 1))": "",
-        "((16,), (0,))": "",
-        "((4, 4), (1, 8))": "",
-        "((2, 4, 2, 2), (1, 4, 2, 16))": "",
-        "None": "",
-    },
-    4: {
-        "lambda: ldmatrix(4, False)": "cannot compile",
-        "lambda: ldmatrix(2, True)": "with 16 loads",
-        "lambda: ldmatrix(1, True)": "with 32 loads",
-        "lambda: cute.nvgpu.CopyUniversalOp()": "",
-        "lambda: None": "cannot compile",
-    },
-}
-RIGHT = {
-    1: ["15, 2", "15.0, np.int64(2)"],
-    2: ["72", "88", "120", "72.0"],
-    3: ["((2, 4, 2), (1, 4, 2))", "(((2, 2, 2), 2), ((1, 8, 4), 2))", "((2, (2, 2), (2, 1)), (1, (4, 8), (2, 0)))"],
-    4: ["lambda: ldmatrix(4, True)", "lambda: warp.LdMatrix8x8x16bOp(transpose=True, num_matrices=4)"],
-}
-
-
-@pytest.mark.parametrize(("number", "answer"), exercises.tries(WRONG))
-def test_wrong_answers_are_told_why(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
+def test_whatever_is_measured_computes_the_product(
+    everything: ModuleType, rng: np.random.Generator, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = exercises.refused("", f"{CHECKS[number]}({answer})", names, capsys)
-    assert WRONG[number][answer] in said, said
+    """The benchmark's launches at a small size, chapter 06's among them: each checked here again, from fresh NaN."""
+    monkeypatch.setattr(everything, "LADDER", 256)
+    A, B = normal(rng, device, BF16, (256, 256), (256, 256))
+    C = torch.empty_like(A)
+    launches = everything.rungs(A, B, C)
+    assert {"06 float32", "06 float32, K-major", "07 16 bits on FMA units"} < launches.keys()
+    assert {f"07 {name}" for name in everything.MEASURED} < launches.keys()
+    for name, launch in launches.items():
+        C.fill_(float("nan"))
+        launch()
+        if name.startswith("07"):  # chapter 06's are of other tensors, in float32
+            assert_product(C, A, B)
 
 
-@pytest.mark.parametrize(("number", "answer"), exercises.tries(RIGHT))
-def test_right_answers_of_any_form_are_accepted(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
+# From chapter 06 ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+@pytest.mark.parametrize("options", [{}, {"swizzled": False}, {"stages": 4}, {"tile": (128, 128, 64)}], ids=str)
+def test_16_bits_on_fma_units_match_float64(
+    everything: ModuleType, rng: np.random.Generator, device: str, dtype: torch.dtype, options: dict[str, Any]
 ) -> None:
-    assert exercises.verdict("", f"{CHECKS[number]}({answer})", names, capsys) == "right\n"
+    plan = everything.Plan(warps=(2, 4), **options)
+    for k_tiles in (1, 5):
+        A, B = normal(rng, device, dtype, (256, k_tiles * plan.tile[2]), (128, k_tiles * plan.tile[2]))
+        C = torch.full((256, 128), float("nan"), dtype=dtype, device=device)
+        arguments = [everything.from_dlpack(t, assumed_align=16) for t in (A, B, C)]
+        everything.cute.compile(everything.halves_launch, *arguments, plan)(*arguments)
+        assert_product(C, A, B)
+
+
+def test_the_steps_from_chapter_06_are_small(everything: ModuleType) -> None:
+    """The first changes the data and leaves the loop, the second the inner product and leaves the ring."""
+    first = difference(everything.tiling.smem_gemm_kernel, everything.halves.smem_gemm_kernel)
+    second = difference(everything.halves.smem_gemm_kernel, everything.mma_gemm_kernel)
+    assert first.gone + first.come <= 20 and second.gone + second.come <= 30
+    for word in ("wait_group", "sync_threads", "commit_group", "cute.copy(g2s"):
+        assert not any(word in line for line in (*first.lines, *second.lines)), word
+
+
+def test_the_k_major_plan_of_06_is_the_one_that_06_measures(everything: ModuleType) -> None:
+    assert asdict(everything.K_MAJOR_06) == asdict(notebooks.load("06_smem_tiling", bench.BENCH_TAGS).K_TILES)
+
+
+# Mistakes -----------------------------------------------------------------------------------------------------
+
+SAID = {
+    "none": "",
+    "no wait": "InFlight",
+    "a wait for one group too few": "InFlight",
+    "no barrier": "MissingBarrier",
+    "no empty groups": "InFlight",
+    "the wrong step": "",
+    "ldmatrix by half a warp": "DivergentBarrier",
+}
+
+
+def test_every_mistake_is_tested(everything: ModuleType) -> None:
+    assert tuple(everything.MISTAKES) == tuple(SAID)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", SAID)
+def test_what_the_emulator_says_of_each_mistake(everything: ModuleType, rng: np.random.Generator, name: str) -> None:
+    module = notebooks.changed(CHAPTER, everything.MISTAKES[name])
+    A, B = normal(rng, "cpu", BF16, (128, 160), (128, 160))
+    C = torch.full((128, 128), float("nan"))
+    said = mistakes.report(module.mma_gemm_launch, A, B, C, module.Plan())
+    if SAID[name]:
+        assert said.startswith(SAID[name])
+        return
+    assert mistakes.faultless(said)
+    if name == "none":
+        assert_product(C, A, B)
+    else:
+        assert (np.abs(C.double().numpy() - exact(A, B)) > 1).any()
+
+
+@pytest.mark.emulator
+def test_an_attempt_can_tell_a_right_result_from_a_wrong_one(everything: ModuleType) -> None:
+    for name, right in (("none", True), ("the wrong step", False)):
+        once, is_right = everything.attempt(name, size=128)
+        once()
+        assert is_right() is right

@@ -1,0 +1,232 @@
+"""Chapter 07's exercises: what the checks say of wrong answers, and right answers of any form."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from cutetut.course import notebooks
+from tests.chapters import exercises
+
+CHAPTER = "07_mma_sync"
+cell = partial(exercises.cell, CHAPTER)
+
+ANSWERS = """
+A, B = torch.randn(16, 8), torch.randn(16, 8)
+
+
+def fetch_by(tiled_mma, tid, sA, atom):
+    tCrA = tiled_mma.make_fragment_A(tiled_mma.get_slice(tid).partition_A(sA))
+    fetch = cute.make_tiled_copy_A(atom, tiled_mma)
+    cute.copy(fetch, fetch.get_slice(tid).partition_S(sA), fetch.retile(tCrA))
+    return tCrA
+
+
+def two_matrices(tiled_mma, tid, sA):
+    return fetch_by(tiled_mma, tid, sA, cute.make_copy_atom(ldmatrix(2, True), sA.element_type))
+
+
+def by_elements(tiled_mma, tid, sA):
+    tCsA = tiled_mma.get_slice(tid).partition_A(sA)
+    tCrA = tiled_mma.make_fragment_A(tCsA)
+    cute.basic_copy(tCsA, tCrA)
+    return tCrA
+
+
+def zeros(tiled_mma, tid, sA):
+    tCrA = tiled_mma.make_fragment_A(tiled_mma.get_slice(tid).partition_A(sA))
+    tCrA.fill(0.0)
+    return tCrA
+
+
+def not_a_number(tiled_mma, tid, sA):
+    tCrA = tiled_mma.make_fragment_A(tiled_mma.get_slice(tid).partition_A(sA))
+    tCrA.fill(float("nan"))
+    return tCrA
+
+
+def never_filled(tiled_mma, tid, sA):
+    return tiled_mma.make_fragment_A(tiled_mma.get_slice(tid).partition_A(sA))
+
+
+def lane_zero(tiled_mma, tid, sA):
+    return fetch_transposed(tiled_mma, 0, sA)
+
+
+def by_name(tiled_mma, tid, sA):
+    load = warp.LdMatrix8x8x16bOp(transpose=True, num_matrices=4)
+    return fetch_by(tiled_mma, tid, sA, cute.make_copy_atom(load, sA.element_type))
+
+
+def step_by_step(tiled_mma, tid, sA):
+    tCrA = tiled_mma.make_fragment_A(tiled_mma.get_slice(tid).partition_A(sA))
+    fetch = cute.make_tiled_copy_A(cute.make_copy_atom(ldmatrix(4, True), cutlass.BFloat16), tiled_mma)
+    from_, to = fetch.get_slice(tid).partition_S(sA), fetch.get_slice(tid).retile(tCrA)
+    for k in range(2):
+        cute.copy(fetch, from_[None, None, k], to[None, None, k])
+    return tCrA
+
+
+@cute.jit
+def compiled_function(tiled_mma: cute.TiledMma, tid: cutlass.Int32, sA: cute.Tensor):
+    return fetch_transposed(tiled_mma, tid, sA)
+
+
+def first_half(tiled_mma, tCrC, tCrA, tCrB, k):
+    cute.gemm(tiled_mma, tCrC, tCrA[None, None, 2 * k], tCrB[None, None, 2 * k], tCrC)
+
+
+def nothing(tiled_mma, tCrC, tCrA, tCrB, k):
+    pass
+
+
+def nan_sums(tiled_mma, tCrC, tCrA, tCrB, k):
+    tCrC.fill(float("nan"))
+
+
+def from_torch(tiled_mma, tCrC, tCrA, tCrB, k):
+    return A @ B.T
+
+
+def whole_tile(tiled_mma, tCrC, tCrA, tCrB, k):
+    cute.gemm(tiled_mma, tCrC, tCrA, tCrB, tCrC)
+
+
+def backwards(tiled_mma, tCrC, tCrA, tCrB, k):
+    for half in (2 * k + 1, 2 * k):
+        cute.gemm(tiled_mma, tCrC, tCrA[None, None, half], tCrB[None, None, half], tCrC)
+
+
+def divided(tiled_mma, tCrC, tCrA, tCrB, k):
+    by_two = (None, None, 2)
+    A, B = cute.logical_divide(tCrA, by_two), cute.logical_divide(tCrB, by_two)
+    cute.gemm(tiled_mma, tCrC, A[None, None, (None, k)], B[None, None, (None, k)], tCrC)
+
+
+@cute.jit
+def in_a_loop(
+    tiled_mma: cute.TiledMma, tCrC: cute.Tensor, tCrA: cute.Tensor, tCrB: cute.Tensor, k: cutlass.Constexpr
+):
+    for half in cutlass.range_constexpr(2):
+        cute.gemm(tiled_mma, tCrC, tCrA[None, None, 2 * k + half], tCrB[None, None, 2 * k + half], tCrC)
+"""
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The exercises' checks with what they use, and answers that are parts of a kernel."""
+    before = ("look", "probe", "classes", "compare", "named", "permutation", "fetch", "conflicts", "ex-checks")
+    solution = cell("ex4-solution").replace("\ncheck_m_major(fetch_transposed)", "")
+    source = "\n\n".join([*map(cell, before), solution, ANSWERS])
+    helpers = notebooks.load(CHAPTER, exercises.HELPER_TAGS)
+    vars(helpers)["rng"] = torch.Generator().manual_seed(7)  # of the cell that random_problem is in
+    return exercises.from_file(source, tmp_path_factory.mktemp("cells") / "cells.py", dict(vars(helpers)))
+
+
+CHECKS = {1: "check_slot", 2: "check_pitch", 3: "check_renamed", 4: "check_m_major", 5: "check_product"}
+WRONG = {  # a part of what the check has to say
+    1: {
+        "14, 2": "A[11][4]",
+        "3, 2": "is A[",
+        "15, 3": "A[11][7]",
+        "15, 6": "is A[",
+        "15.5, 2": "whole number",
+        "None, -1": "not None",
+        "-17, 2": "lanes go from",
+        "float('nan'), 2": "whole number",
+        "'15', '2'": "not text",
+        "(15, 2), 2": "whole number",
+        "True, 2": "whole number",
+        "lane, v": "one number",
+    },
+    2: {
+        "64": "32 wavefronts",
+        "80": "8 wavefronts",
+        "96": "16 wavefronts",
+        "65": "not a multiple of 16",
+        "136": "twice the room",
+        "56": "overlap",
+        "72.5": "whole number",
+        "float('nan')": "whole number",
+        "float('inf')": "whole number",
+        "None": "not None",
+        "'72'": "not text",
+        "(72,)": "whole number",
+    },
+    3: {
+        "((16,), (1,))": "[0, 1, 8, 9]",
+        "((2, 4, 2), (8, 2, 1))": "a lane has k",
+        "((2, 4, 2), (2, 4, 1))": "[0, 2, 1, 3]",
+        "((2, 4, 2), (1, 1, 1))": "",
+        "((16,), (0,))": "",
+        "((4, 4), (1, 8))": "",
+        "((2, 4, 2, 2), (1, 4, 2, 16))": "",
+        "None": "not None",
+        "float('nan')": "such as",
+        "'16'": "",
+        "torch.ones(2, 3)": "",
+        "np.float32(3)": "",
+        "A @ B.T": "",
+    },
+    4: {
+        "lambda tiled_mma, tid, sA: sA": "",
+        "two_matrices": "with 16 loads",
+        "by_elements": "loads per warp",
+        "zeros": "values are not what",
+        "not_a_number": "8192 of 8192",
+        "never_filled": "",
+        "lane_zero": "values are not what",
+        "lambda tiled_mma, tid, sA: A @ B.T": "",
+        "lambda *arguments: None": "",
+        "None": "",
+        "'fetch'": "",
+        "(1, 2)": "",
+        "np.float64(1)": "",
+    },
+    5: {
+        "first_half": "elements are wrong",
+        "nothing": "elements are wrong",
+        "nan_sums": "16384 of 16384",
+        "from_torch": "",
+        "whole_tile": "",
+        "None": "",
+        "'gemm'": "",
+        "(1, 2)": "",
+        "np.float64(1)": "",
+        "torch.mm": "",
+    },
+}
+RIGHT = {
+    1: ["15, 2", "15.0, np.int64(2)", "torch.tensor(15), np.array([2])"],
+    2: ["72", "88", "np.int64(120)", "72.0"],
+    3: [
+        "((2, 4, 2), (1, 4, 2))",
+        "(((2, 2, 2), 2), ((1, 8, 4), 2))",
+        "((2, (2, 2), (2, 1)), (1, (4, 8), (2, 0)))",
+        "'(2,4,2):(1,4,2)'",
+        "lambda: cute.make_layout((2, 4, 2), stride=(1, 4, 2))",
+    ],
+    4: ["fetch_transposed", "by_name", "step_by_step", "compiled_function"],
+    5: ["backwards", "divided", "in_a_loop"],
+}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in WRONG for answer in WRONG[number]])
+def test_wrong_answers_are_told_why(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
+) -> None:
+    said = exercises.refused("", f"{CHECKS[number]}({answer})", names, capsys)
+    assert WRONG[number][answer] in said, said
+    assert len(said.splitlines()) == 1 and len(said) > len("not yet: x")
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in RIGHT for answer in RIGHT[number]])
+def test_right_answers_of_any_form_are_accepted(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
+) -> None:
+    assert exercises.verdict("", f"{CHECKS[number]}({answer})", names, capsys) == "right\n"
