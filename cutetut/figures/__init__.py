@@ -1,8 +1,8 @@
 """Figures with one look. `from cutetut import figures` has what chapters draw; the files have the rest.
 
 `base` has the look, `tiles` who owns a tile, `charts` measured numbers, `spans` bars along time, `attention` the online
-softmax, `banks` shared memory, `requests` what a warp asks of global memory, `partitions` how a tile is dealt out, `slots`
-a warp's registers, and `stills` what stands in for a widget where no JavaScript runs.
+softmax, `banks` shared memory, `requests` what a warp asks of global memory, `partitions` how a tile is dealt out,
+`slots` a warp's registers, and `stills` what stands in for a widget where no JavaScript runs.
 """
 
 from cutetut.figures.attention import online_softmax
