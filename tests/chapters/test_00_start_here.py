@@ -138,6 +138,19 @@ def test_an_attempt_without_a_mistake_is_right(
     assert right()
 
 
+@pytest.mark.skipif(not bench.data_file(f"{CHAPTER}_memory").is_file(), reason="not measured yet")
+def test_what_the_text_claims_is_in_the_tables() -> None:
+    memory = records.read(CHAPTER, "memory")
+    chain = dict(memory["latency"]["chain"])
+    fma, near = memory["latency"]["fma"], memory["latency"]["shared"]
+    l1, l2, hbm = (chain[2**e] for e in (14, 22, 30))
+    assert 4 <= fma < 5 < near < l1 < 2 * near < l2 < hbm and hbm > 100 * fma
+    speed = {(row["warps"], row["loads"]): row["TB/s"] for row in memory["bandwidth"]}
+    law = 132 * 128 / (hbm / memory["latency"]["mhz"] / 1e6) / 1e12
+    assert all(measured <= 1.05 * law * warps * loads for (warps, loads), measured in speed.items())
+    assert speed[64, 1] > 30 * speed[1, 1] and speed[1, 4] > 0.75 * speed[4, 1]
+
+
 # Exercises ----------------------------------------------------------------------------------------------------
 
 ANSWERS = '''

@@ -166,6 +166,26 @@ def test_the_attempts_with_a_mistake_are_told_apart(chapter: ModuleType) -> None
     assert not right()
 
 
+# What the text claims of the tables ----------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not bench.data_file(f"{CHAPTER}_stalls").is_file(), reason="not measured yet")
+def test_what_the_text_claims_is_in_the_tables() -> None:
+    counters, table = records.read(CHAPTER, "stalls"), records.read(CHAPTER, "experiments")
+    tiles = 16 * 16 * 256
+    total = {name: row["cycles"] * 132 / tiles for name, row in counters.items()}
+    busy = {name: total[name] * row["L1 %"] / 100 for name, row in counters.items()}
+    assert counters["the kernel"]["sectors"] == tiles * 2304  # the emulator's number
+    for name, cycles in {"the kernel": 4608, "warps of 8x4 threads": 3072, "A and B M-major": 1024}.items():
+        assert cycles <= busy[name] <= 1.02 * cycles  # and some stores
+    assert total["the kernel"] == pytest.approx(4608 + total["loads once, before the loop"], rel=0.02)
+    assert total["K tiles 0 and 1 again and again"] < 1.1 * 4608
+    us = {name: times[2] for name, times in table["us"].items()}
+    assert us["thread 0's rows of B for all"] < us["the kernel"] / 2 < us["thread 0's rows of A for all"]
+    for rows, quarter in (("1", 1), ("2", 2), ("4", 4), ("8", 8), ("16", 8), ("32", 8)):
+        assert table["rows"][rows] == pytest.approx(4 * quarter, rel=0.06)
+
+
 # A table is read as it was written -----------------------------------------------------------------------------
 
 
