@@ -52,7 +52,7 @@ def strips(owners: Mapping[str, npt.ArrayLike], *, unit: str = "position", pitch
 def _strip_colors(owner: Ints) -> npt.NDArray[np.float64]:
     """(positions, 3) light tones of the eight hues; owners 8 and up have the same hues, lighter."""
     hues = np.array([mpl.colors.to_rgb(hue) for hue in WARP_HUES])[owner % len(WARP_HUES)]
-    weight = np.where(owner // len(WARP_HUES) % 2 == 0, 0.75, 0.4)[:, None]
+    weight = np.where(owner // len(WARP_HUES) % 2 == 0, 0.75, 0.5)[:, None]
     return np.asarray(weight * hues + (1 - weight))
 
 
@@ -69,9 +69,9 @@ def derivation(steps: Sequence[tuple[str, str, str, str]], *, title: str = "") -
         )  # fmt: skip
         axes.add_patch(box)
         axes.text(0.2, top + 0.27, operation, fontsize=9.5, fontweight="bold", va="center")
-        axes.text(4.25, top + 0.27, purpose, fontsize=8.5, color=MUTED, va="center")
+        axes.text(3.85, top + 0.27, purpose, fontsize=8.5, color=MUTED, va="center")
         axes.text(0.2, top + 0.74, modes, fontsize=8, fontfamily=MONO, color=ACCENT, va="center")
-        axes.text(4.25, top + 0.74, layout, fontsize=8, fontfamily=MONO, va="center")
+        axes.text(3.85, top + 0.74, layout, fontsize=8, fontfamily=MONO, va="center")
         if number:
             arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.2}
             axes.annotate("", (5, top), (5, top - 0.3), arrowprops=arrow)

@@ -14,7 +14,7 @@ from tests.chapters import exercises
 CHAPTER = "05_partition_c"
 cell = partial(exercises.cell, CHAPTER)
 
-ANSWERS = '''
+ANSWERS = """
 def plain(tCrC, tCgC):
     cute.autovec_copy(tCrC, tCgC)
 
@@ -99,7 +99,7 @@ def transposed_order(tile, tid):
 def by_partition(tile, tid):
     blocks = PERMUTATIONS["(16,8):(8,1)"]
     return make_mma(blocks, blocks).get_slice(tid).partition_C(tile)
-'''
+"""
 
 
 @pytest.fixture(scope="module")
