@@ -7,7 +7,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from cutetut import figures
-from cutetut.figures import partitions
+from cutetut.figures import partitions, tiles
 
 ROWS = np.array([0, 1, 2, 3, 64, 65, 66, 67])
 STEPS = [
@@ -55,7 +55,7 @@ def test_the_arrows_start_and_end_where_they_say() -> None:
     assert len(axes.patches) == 64
 
 
-@pytest.mark.parametrize("hue", partitions.WARP_HUES)
+@pytest.mark.parametrize("hue", tiles.WARP_HUES)
 def test_ink_is_readable_on_every_strip(hue: str) -> None:
     def luminance(color: np.ndarray) -> float:
         linear = np.where(color <= 0.04045, color / 12.92, ((color + 0.055) / 1.055) ** 2.4)
