@@ -1,0 +1,281 @@
+"""The exercises of chapters 08 to 10: what the checks say of wrong answers, and right answers of any form."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from cutetut.course import notebooks
+from tests.chapters import exercises
+
+SUPPORT = {  # cells whose definitions the checks use, and what they compute besides
+    "08_wgmma": (("look",), "cute_D = layouts.partition(wide_mma, (64, 64))"),
+    "09_swizzled_smem": (("look", "place", "constraints-table", "raw"), 'measured = {"K_SW64": places("K_SW64")}'),
+    "10_wgmma_async": (("check",), ""),
+}
+BUT = {"09_swizzled_smem": "chapter08", "10_wgmma_async": "chapter08"}  # what another cell loads
+ANSWERS = """
+def nothing(*arguments):
+    pass
+
+
+def from_torch(*arguments):
+    return torch.zeros(64, 64) @ torch.zeros(64, 64).T
+
+
+def ones(*arguments):
+    arguments[0].fill(1.0)
+
+
+def nans(*arguments):
+    arguments[0].fill(float("nan"))
+"""
+MORE = {
+    "08_wgmma": """
+def old_values_twice(tCrC, tCgC):
+    cute.autovec_copy(tCgC, tCrC)
+    tCrC.store(tCrC.load() + tCrC.load())
+
+
+def one_by_one(tCrC, tCgC):
+    cute.basic_copy(tCgC, tCrC)
+
+
+@cute.jit
+def element_by_element(tCrC: cute.Tensor, tCgC: cute.Tensor):
+    for i in cutlass.range_constexpr(cute.size(tCrC)):
+        tCrC[i] = tCgC[i]
+
+
+@cute.jit
+def relu_by_max(tCrA: cute.Tensor):
+    for i in cutlass.range_constexpr(cute.size(tCrA)):
+        tCrA[i] = cutlass.max(tCrA[i], cutlass.Float16(0.0))
+
+
+def relu_by_sum(tCrA):
+    values = tCrA.load()
+    tCrA.store((values + cute.where(values > 0, values, -values)) * cutlass.Float16(0.5))
+
+
+def halves_by_permutation(dtype):
+    return make_tiled_mma(dtype, Plan(warpgroups=(1, 2), atom_n=64))
+
+
+def thin(dtype):
+    return make_tiled_mma(dtype, Plan(warpgroups=(1, 2), atom_n=32))
+
+
+def one_group(dtype):
+    return make_tiled_mma(dtype, Plan())
+
+
+def along_k(dtype):
+    shape = (64, 64, 16)
+    op = warpgroup.MmaF16BF16Op(dtype, cutlass.Float32, shape, warpgroup.OperandSource.SMEM, K_MAJOR, K_MAJOR)
+    return cute.make_tiled_mma(op, (1, 1, 2))
+""",
+    "09_swizzled_smem": """
+def by_bits(row, k):
+    return (row << 6) + k ^ (row & 7) << 3
+
+
+def by_bytes(row, k):
+    byte = 128 * row + 2 * k
+    return (byte ^ (byte // 128 % 8) * 16) // 2
+
+
+@cute.jit
+def by_jit(row: cutlass.Int32, k: cutlass.Int32):
+    return 64 * row + 8 * ((k // 8) ^ (row % 8)) + k % 8
+
+
+def wrong_way(row, k):
+    return 64 * row + 8 * ((k // 8) ^ (row // 8)) + k % 8
+
+
+@cute.jit
+def pairs_along_m(sA: cute.Tensor, mA: cute.Tensor, tid: cutlass.Int32):
+    for i in cutlass.range(64 * 64 // 128):
+        sA[tid % 64, 2 * i + tid // 64] = mA[tid % 64, 2 * i + tid // 64]
+
+
+@cute.jit
+def unrolled(sA: cute.Tensor, mA: cute.Tensor, tid: cutlass.Int32):
+    for i in cutlass.range_constexpr(32):
+        sA[tid % 64, i + 32 * (tid // 64)] = mA[tid % 64, i + 32 * (tid // 64)]
+
+
+@cute.jit
+def half_of_it(sA: cute.Tensor, mA: cute.Tensor, tid: cutlass.Int32):
+    for i in cutlass.range(tid, 32 * 64, 128):
+        sA[i % 64, i // 64] = mA[i % 64, i // 64]
+
+
+@cute.jit
+def not_transposed(sA: cute.Tensor, mA: cute.Tensor, tid: cutlass.Int32):
+    for i in cutlass.range(tid, 64 * 64, 128):
+        sA[i // 64, i % 64] = mA[i % 64, i // 64]
+""",
+    "10_wgmma_async": """
+@cute.jit
+def two_waits(halves: cutlass.Constexpr, mD: cute.Tensor, tid: cutlass.Int32):
+    warpgroup.wait_group(1)
+    first = cute.make_fragment_like(halves[0])
+    first.store(halves[0].load())
+    warpgroup.wait_group(0)
+    for v in cutlass.range_constexpr(32):
+        mD[0, tid, v] = first[v] + halves[1][v]
+
+
+@cute.jit
+def second_first(halves: cutlass.Constexpr, mD: cute.Tensor, tid: cutlass.Int32):
+    warpgroup.wait_group(0)
+    for v in cutlass.range_constexpr(31, -1, -1):
+        mD[0, tid, v] = halves[1][v] + halves[0][v]
+
+
+@cute.jit
+def one_wait_too_few(halves: cutlass.Constexpr, mD: cute.Tensor, tid: cutlass.Int32):
+    warpgroup.wait_group(1)
+    for v in cutlass.range_constexpr(32):
+        mD[0, tid, v] = halves[0][v] + halves[1][v]
+
+
+@cute.jit
+def only_the_first(halves: cutlass.Constexpr, mD: cute.Tensor, tid: cutlass.Int32):
+    warpgroup.wait_group(0)
+    for v in cutlass.range_constexpr(32):
+        mD[0, tid, v] = halves[0][v]
+
+
+def no_wait(sB, mB, tid):
+    cute.arch.sync_threads()
+    wgmma.copy_in(sB, mB, tid, 128)
+    cute.arch.fence_proxy("async.shared", space="cta")
+    cute.arch.sync_threads()
+
+
+def no_fence(sB, mB, tid):
+    warpgroup.wait_group(0)
+    cute.arch.sync_threads()
+    wgmma.copy_in(sB, mB, tid, 128)
+    cute.arch.sync_threads()
+
+
+def no_refill(sB, mB, tid):
+    warpgroup.wait_group(0)
+
+
+def fenced_by_readers(sB, mB, tid):
+    warpgroup.wait_group(0)
+    cute.arch.sync_threads()
+    wgmma.copy_in(sB, mB, tid, 128)
+    cute.arch.sync_threads()
+    cute.arch.fence_proxy("async.shared", space="cta")
+    cute.arch.sync_threads()
+
+
+@cute.jit
+def by_jit(sB: cute.Tensor, mB: cute.Tensor, tid: cutlass.Int32):
+    warpgroup.wait_group(0)
+    cute.arch.sync_threads()
+    for i in cutlass.range_constexpr(32):
+        sB[2 * i + tid // 64, tid % 64] = mB[2 * i + tid // 64, tid % 64]
+    cute.arch.fence_proxy("async.shared", space="cta")
+    cute.arch.sync_threads()
+""",
+}
+OTHER = ["None", "'text'", "(1, 2)", "np.float64(3)", "float('nan')"]  # for functions: nothing of the kind
+NUMBERS = ["None", "'8'", "float('nan')", "(1,)", "True", "1.5"]
+FUNCTIONS = [*OTHER, "nothing", "from_torch"]
+CHECKS: dict[str, dict[str, tuple[list[str], list[str]]]] = {  # wrong answers, and right ones
+    "08_wgmma": {
+        "check_owner": (
+            ["0, 0", "78, 12", "128, 0", "-1, 3", *(f"{x}, 11" for x in NUMBERS)],
+            ["78, 11", "np.int64(78), 11.0", "torch.tensor(78), np.uint8(11)"],
+        ),
+        "check_count": (["256, 1", "64, 1", "32, 2", *(f"64, {x}" for x in NUMBERS)], ["64, 2", "64.0, np.int8(2)"]),
+        "check_begin": ([*FUNCTIONS, "ones", "nans", "old_values_twice"], ["one_by_one", "element_by_element"]),
+        "check_change": ([*FUNCTIONS, "ones", "nans"], ["relu_by_max", "relu_by_sum"]),
+        "check_two": ([*FUNCTIONS, "thin", "one_group", "along_k"], ["halves_by_permutation"]),
+    },
+    "09_swizzled_smem": {
+        "check_byte": (["358", "0", "1", "9999", *NUMBERS], ["326", "np.int32(326)", "326.0"]),
+        "check_offsets": (
+            ["1024, 1024", "2048, 512", "512, 2040", "-16, 16", *(f"{x}, 2048" for x in NUMBERS)],
+            ["512, 2048", "512.0, np.int64(2048)"],
+        ),
+        "check_tile": (
+            [
+                "128, 64, 'SW128'",
+                "96, 64, 'SW128'",
+                "96, 8, 'SW64'",
+                "-96, -64, 'SW64'",
+                "96, 64, None",
+                "96, 64, 3",
+                *(f"{x}, 64, 'SW64'" for x in NUMBERS),
+            ],
+            ["96, 64, 'SW64'", "np.int64(80), 64.0, 'SW32'", "128, 40, 'INTER'"],
+        ),
+        "check_place": (
+            [*FUNCTIONS, "wrong_way", "lambda row, k: 0", "lambda row, k: 64 * k + row"],
+            ["by_bits", "by_bytes", "by_jit"],
+        ),
+        "check_fill": ([*FUNCTIONS, "nans", "half_of_it", "not_transposed"], ["pairs_along_m", "unrolled"]),
+    },
+    "10_wgmma_async": {
+        "check_stage": (["2, 1", "4, 0", "3, 2", "3, 0", *(f"{x}, 1" for x in NUMBERS)], ["3, 1", "3.0, np.int64(1)"]),
+        "check_waits": (["0, 0", "1, 1", "2, 0", *(f"{x}, 0" for x in NUMBERS)], ["1, 0", "np.int8(1), 0.0"]),
+        "check_finish": ([*FUNCTIONS, "one_wait_too_few", "only_the_first"], ["two_waits", "second_first"]),
+        "check_refill": ([*FUNCTIONS, "no_wait", "no_fence", "no_refill"], ["fenced_by_readers", "by_jit"]),
+    },
+}
+CASES = [(chapter, check, which) for chapter, checks in CHECKS.items() for check in checks for which in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """For each chapter its checks, what they use, and answers that are functions."""
+    found = {}
+    for chapter, (cells, computed) in SUPPORT.items():
+        cell = partial(exercises.cell, chapter)
+        source = "\n\n".join(notebooks.definitions(cell(name)) for name in cells)
+        source += f"\n\n{computed}\n\n"
+        ids = [c.id for c in notebooks.read(chapter).cells if c.id.endswith("-check") and c.id.startswith("ex")]
+        source += "\n\n".join(cell(name) for name in ids if name[2].isdigit())
+        source += ANSWERS + MORE[chapter]
+        known = dict(vars(notebooks.load(chapter, exercises.HELPER_TAGS)))
+        known["CHAPTER"] = chapter
+        if chapter in BUT:
+            known["chapter08"] = notebooks.load("08_wgmma", exercises.HELPER_TAGS)
+        torch.manual_seed(3)
+        found[chapter] = exercises.from_file(source, tmp_path_factory.mktemp(chapter) / "cells.py", known)
+    return found
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(("chapter", "check", "which"), CASES)
+def test_answers_are_judged(
+    names: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], chapter: str, check: str, which: int
+) -> None:
+    for answer in CHECKS[chapter][check][which]:
+        said = exercises.verdict("", f"{check}({answer})", names[chapter], capsys)
+        if which:
+            assert said == "right\n", (answer, said)
+        else:
+            assert said.startswith("not yet: ") and len(said) > 12 and said.count("\n") == 1, (answer, said)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("chapter", SUPPORT)
+def test_each_solution_belongs_to_an_exercise(chapter: str) -> None:
+    cells = notebooks.read(chapter).cells
+    pairs = exercises.pairs(cells)
+    assert [solution.id for _, solution in pairs] == [c.id for c in cells if c.id.endswith("-solution")]
+    assert len(pairs) >= 4
+    for exercise, solution in pairs:
+        assert "exercise" in notebooks.tags(exercise) and set(notebooks.tags(solution)) == {"solution", "hide-cell"}

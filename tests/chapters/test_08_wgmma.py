@@ -1,0 +1,179 @@
+"""Chapter 08's kernels against float64, what they refuse, and what the text says of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cutetut import layouts
+from cutetut.course import notebooks
+from cutetut.course.difference import body, difference
+from cutetut.inspect import descriptors
+from cutetut.inspect.compiled import inspect
+from cutetut.measure import bench, mistakes
+from tests.chapters import drafts
+from tests.chapters.products import assert_product, exact, normal
+
+CHAPTER = "08_wgmma"
+BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+
+
+@pytest.fixture(scope="module")
+def chapter() -> ModuleType:
+    return notebooks.load(CHAPTER, bench.BENCH_TAGS)
+
+
+PLANS: dict[str, dict[str, Any]] = {
+    "128x128": {},
+    "64x64": {"tile": (64, 64, 64), "atom_n": 64, "stages": 2},
+    "narrow atoms": {"atom_n": 8, "tile": (64, 32, 64)},
+    "two along M": {"warpgroups": (2, 1)},
+    "two along N": {"warpgroups": (1, 2), "atom_n": 64},
+    "128x256": {"tile": (128, 256, 64), "warpgroups": (2, 1), "atom_n": 256, "stages": 4},
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize(("k_tiles", "dtype", "out"), [(1, BF16, F32), (7, F16, F16)])
+def test_every_plan_matches_float64(
+    chapter: ModuleType, rng: np.random.Generator, device: str, name: str, k_tiles: int, dtype: Any, out: Any
+) -> None:
+    plan = chapter.Plan(**PLANS[name])
+    bM, bN, bK = plan.tile
+    A, B = normal(rng, device, dtype, (2 * bM, k_tiles * bK), (bN, k_tiles * bK))
+    C = torch.full((2 * bM, bN), float("nan"), dtype=out, device=device)
+    assert_product(chapter.wgmma_gemm(A, B, C, plan), A, B)
+
+
+def test_integers_are_exact_and_nothing_else_is_written(
+    chapter: ModuleType, rng: np.random.Generator, device: str
+) -> None:
+    A, B = (torch.from_numpy(rng.integers(-8, 9, (128, 192))).to(BF16).to(device) for _ in range(2))
+    memory = torch.full((3, 128, 128), 7.0, device=device)
+    assert np.array_equal(chapter.wgmma_gemm(A, B, memory[1]).cpu().numpy(), exact(A, B))
+    assert (memory[0] == 7).all() and (memory[2] == 7).all()
+
+
+@pytest.mark.parametrize("n", [8, 64, 256])
+@pytest.mark.parametrize("which", ["one", "rs"])
+def test_a_single_product_and_the_map_of_the_manual(
+    chapter: ModuleType, rng: np.random.Generator, device: str, n: int, which: str
+) -> None:
+    """Figure of PTX ISA section 9.7.15.5.1.1: row and column of each register, by its formulas."""
+    A, B = normal(rng, device, F16, (64, 64), (n, 64))
+    D = torch.full((128, n // 2), float("nan"), device=device)
+    tensors = [chapter.from_dlpack(t, assumed_align=16) for t in (A, B, D)]
+    chapter.cute.compile(getattr(chapter, which), *tensors)(*tensors)
+    t, v = np.arange(128)[:, None], np.arange(n // 2)
+    rows, cols = 16 * (t // 32) + t % 32 // 4 + 8 * (v // 2 % 2), 2 * (t % 4) + v % 2 + 8 * (v // 4)
+    assert np.abs(D.cpu().numpy() - exact(A, B)[rows, cols]).max() < 1e-3
+
+
+GOOD = (128, 64)
+REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
+    "ragged M": (lambda z: (z(100, 64), z(GOOD)), {}, ValueError, "M=100"),
+    "ragged K": (lambda z: (z(128, 40), z(128, 40)), {}, ValueError, "K=40"),
+    "other K": (lambda z: (z(GOOD), z(128, 128)), {}, ValueError, "MxK"),
+    "M-major": (lambda z: (z(64, 128).T, z(GOOD)), {}, ValueError, "row-major without gaps"),
+    "float32": (lambda z: (z(GOOD).float(), z(GOOD).float()), {}, TypeError, "A is torch.float32"),
+    "mixed": (lambda z: (z(GOOD), z(GOOD).half()), {}, TypeError, "B is torch.float16"),
+    "a batch": (lambda z: (z(2, *GOOD), z(GOOD)), {}, ValueError, "3 dimensions"),
+    "N of 12": (lambda z: (z(GOOD), z(GOOD)), {"atom_n": 12}, ValueError, "multiple of 8"),
+    "N of 264": (lambda z: (z(GOOD), z(GOOD)), {"atom_n": 264}, ValueError, "multiple of 8"),
+    "3 along M": (lambda z: (z(GOOD), z(GOOD)), {"warpgroups": (3, 1)}, ValueError, "does not divide"),
+    "no warpgroup": (lambda z: (z(GOOD), z(GOOD)), {"warpgroups": (0, 1)}, ValueError, "at least one"),
+    "bK = 32": (lambda z: (z(GOOD), z(GOOD)), {"tile": (128, 128, 32)}, ValueError, "bK is 64"),
+    "one stage": (lambda z: (z(GOOD), z(GOOD)), {"stages": 1}, ValueError, "2 stages at least"),
+    "8 stages": (lambda z: (z(GOOD), z(GOOD)), {"stages": 8}, ValueError, "bytes at most"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refuses_what_it_does_not_support(chapter: ModuleType, device: str, case: str) -> None:
+    build, options, error, says = REFUSED[case]
+
+    def zeros(*shape: Any) -> torch.Tensor:
+        return torch.zeros(*shape, device=device, dtype=BF16)
+
+    with pytest.raises(error, match=says):
+        chapter.wgmma_gemm(*build(zeros), plan=chapter.Plan(**options))
+
+
+def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
+    before = notebooks.load("07_mma_sync").mma_gemm_kernel
+    drafts.assert_one_idea(before, chapter.wgmma_gemm_kernel)
+    assert difference(chapter.one_kernel, chapter.rs_kernel).come <= 8
+    assert len(body(chapter.one_kernel)) <= 30
+    drafts.assert_contract(CHAPTER)
+
+
+@pytest.mark.emulator
+def test_all_threads_hold_the_same_descriptors_and_the_count_is_the_texts(chapter: ModuleType) -> None:
+    """256 WGMMAs for K = 1024 and 128x128x64 with atoms of 64x64; none is fewer or more with K = 64."""
+    A, B, C = (torch.zeros(s, dtype=F16) for s in ((128, 1024), (128, 1024), (128, 128)))
+    issues = descriptors.used(chapter.wgmma_gemm_launch, A, B, C, chapter.Plan(atom_n=64, stages=2))
+    assert len(issues) == 256 and all(issue.a is not None and issue.a.swizzle == 1 for issue in issues)
+
+
+def test_machine_code_has_no_wait_besides_ours(chapter: ModuleType, device: str) -> None:
+    tensors = [chapter.from_dlpack(torch.zeros(1024, 1024, device=device, dtype=BF16), assumed_align=16)] * 3
+    info = inspect(chapter.cute.compile(chapter.wgmma_gemm_launch, *tensors, chapter.Plan()))
+    assert info.spills == 0 and info.count("HGMMA") == 8 and info.count("LDSM") == 0
+    assert info.count("WARPGROUP.DEPBAR") == info.count("WARPGROUP.ARRIVE") == 1
+    assert notebooks.load(CHAPTER, ("imports", "kernel", "helpers")).ctas_per_sm(info, chapter.Plan()) == 2
+    assert chapter.Plan(stages=6).shared_bytes > 228 * 1024 // 2  # one CTA
+
+
+SAYS = {
+    "added from the start": "Uninitialized",
+    "no wait for the copies": "InFlight",
+    "no barrier": "MissingBarrier",
+    "one stage too far": "InFlight",
+}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", ["", *SAYS, "no proxy fence", "the same 16 of k"])
+@pytest.mark.parametrize("warpgroups", [1, 2])
+def test_mistakes(chapter: ModuleType, rng: np.random.Generator, name: str, warpgroups: int) -> None:
+    assert {*chapter.MISTAKES} == {*SAYS, "no proxy fence", "the same 16 of k"}
+    module = notebooks.changed(CHAPTER, chapter.MISTAKES[name] if name else ())
+    A, B = normal(rng, "cpu", F16, (128, 320), (128, 320))
+    C = torch.full((128, 128), float("nan"))
+    plan = replace(module.Plan(), warpgroups=(warpgroups, 1))
+    said = mistakes.report(module.wgmma_gemm_launch, A, B, C, plan)
+    if name in SAYS:
+        assert said.startswith(SAYS[name])
+    else:
+        assert mistakes.faultless(said)
+        assert np.allclose(C.numpy(), exact(A, B), atol=1e-3) == (name != "the same 16 of k")
+
+
+@pytest.mark.emulator
+def test_the_benchmark_has_rows_for_every_plan(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chapter, "SIZES", (256,))
+    timed = drafts.without_a_clock(chapter, monkeypatch)
+    rows = bench.validated(chapter.benchmark(), CHAPTER)
+    assert timed == [f"07 {chapter.BEST_OF_07}", *(f"08 {name}" for name in chapter.PLANS)]
+    assert sum(bool(row.get("rung")) for row in rows) == 1
+    launch, operations = chapter.ceiling(128, 256)
+    launch()
+    assert abs(operations / (2.0 * 256**3) - 1) < 0.01
+
+
+@pytest.mark.parametrize("n", [64, 256])
+def test_the_ceiling_does_the_operations_it_is_timed_for(
+    chapter: ModuleType, rng: np.random.Generator, device: str, n: int
+) -> None:
+    A, B = normal(rng, device, F16, (64, 64), (n, 64))
+    D = torch.full((128, n // 2), float("nan"), device=device)
+    tensors = [chapter.from_dlpack(t, assumed_align=16) for t in (A, B, D)]
+    chapter.cute.compile(chapter.alone, *tensors, 2, 5)(*tensors)
+    mma = chapter.Plan(atom_n=n)
+    place = layouts.partition(lambda: chapter.make_tiled_mma(chapter.cutlass.Float16, mma), (64, n)).place
+    assert np.abs(D.cpu().numpy() - 5 * exact(A, B)[place[..., 0], place[..., 1]]).max() < 1e-3

@@ -1,0 +1,197 @@
+"""Chapter 09's kernel against float64, its layouts against arithmetic on addresses, its counts against the banks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cutetut import layouts
+from cutetut.course import notebooks
+from cutetut.inspect import descriptors, profile
+from cutetut.measure import bench, mistakes
+from tests.chapters import drafts, exercises
+from tests.chapters.products import assert_product, exact, normal
+
+CHAPTER = "09_swizzled_smem"
+BLAS = {"NT": ("MN", "MN"), "TN": ("K", "K"), "NN": ("MN", "K"), "TT": ("K", "MN")}
+SWIZZLES = ("INTER", "SW32", "SW64", "SW128")
+
+
+@pytest.fixture(scope="module")
+def chapter() -> ModuleType:
+    return notebooks.load(CHAPTER, exercises.HELPER_TAGS)
+
+
+def stored(rng: np.random.Generator, device: str, dtype: torch.dtype, rows: int, k: int, mode: str) -> torch.Tensor:
+    (values,) = normal(rng, device, dtype, (rows, k) if mode == "K" else (k, rows))
+    return values if mode == "K" else values.T
+
+
+def multiply(chapter: ModuleType, A: torch.Tensor, B: torch.Tensor, out: torch.dtype, plan: Any) -> torch.Tensor:
+    C = torch.full((A.shape[0], B.shape[0]), torch.nan, dtype=out, device=A.device)
+    tensors = [chapter.from_dlpack(t, assumed_align=16) for t in (A, B, C)]
+    chapter.cute.compile(chapter.swizzled_gemm_launch, *tensors, plan)(*tensors)
+    return C
+
+
+@pytest.mark.parametrize("swizzle", SWIZZLES)
+@pytest.mark.parametrize("blas", BLAS)
+def test_every_major_and_swizzle_matches_float64(
+    chapter: ModuleType, rng: np.random.Generator, device: str, blas: str, swizzle: str
+) -> None:
+    A, B = (stored(rng, device, torch.float16, 128, 192, mode) for mode in BLAS[blas])
+    assert_product(multiply(chapter, A, B, torch.float32, chapter.Plan(swizzle=swizzle, stages=2)), A, B)
+
+
+@pytest.mark.parametrize("blas", ["NN", "TT"])
+def test_two_warpgroups_and_parts_of_larger_matrices(
+    chapter: ModuleType, rng: np.random.Generator, device: str, blas: str
+) -> None:
+    a, b = BLAS[blas]
+    plan = chapter.Plan(tile=(128, 256, 64), warpgroups=(2, 1), atom_n=256, stages=2)
+    A = stored(rng, device, torch.bfloat16, 256, 256, a)[128:, 64:]
+    B = stored(rng, device, torch.bfloat16, 256, 256, b)[:, 64:]
+    assert_product(multiply(chapter, A, B, torch.bfloat16, plan), A, B)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "error", "says"),
+    [
+        ((100, 128, 64), {}, ValueError, "multiples of 128"),
+        ((128, 128, 96), {}, ValueError, "multiples of 128"),
+        ((128, 128, 64), {"swizzle": "SW256"}, ValueError, "must be one of INTER"),
+        ((128, 128, 64), {"atom_n": 48}, ValueError, "does not divide"),
+        ((48, 128, 64), {"tile": (48, 128, 64)}, ValueError, "does not divide"),
+    ],
+)
+def test_what_it_refuses(
+    chapter: ModuleType, rng: np.random.Generator, device: str, shape: Any, options: Any, error: Any, says: str
+) -> None:
+    M, N, K = shape
+    A, B = normal(rng, device, torch.float16, (M, K), (N, K))
+    with pytest.raises(error, match=says):
+        multiply(chapter, A, B, torch.float32, chapter.Plan(**options))
+
+
+def test_it_refuses_types_and_layouts(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
+    A, B = normal(rng, device, torch.float16, (128, 64), (128, 64))
+    for a, b, out, error, says in (
+        (A.float(), B.float(), torch.float32, TypeError, "both must be Float16"),
+        (A, B.bfloat16(), torch.float32, TypeError, "both must be Float16"),
+        (A, B, torch.float64, TypeError, "C is"),
+        (A[:, ::2], B[:, ::2], torch.float32, ValueError, ""),
+    ):
+        with pytest.raises(error, match=says):
+            multiply(chapter, a, b, out, chapter.Plan())
+
+
+def test_the_two_constraints_are_independent(chapter: ModuleType) -> None:
+    def holds(constraint: Any, *arguments: Any) -> bool:
+        try:
+            constraint("A", *arguments)
+        except ValueError as error:
+            assert str(error).startswith(("MMA atom:", "layout atom:"))
+            return False
+        return True
+
+    seen = set()
+    for rows, k in ((32, 16), (48, 24), (64, 24), (64, 64), (32, 64), (64, 32)):
+        for mode in (chapter.K_MAJOR, chapter.MN_MAJOR):
+            for swizzle in SWIZZLES:
+                shape = chapter.atom_shape(f"{chapter.letters(mode)}_{swizzle}")
+                fits = holds(chapter.layout_constraint, rows, k, mode, swizzle)
+                assert fits == (rows % shape[0] == 0 and k % shape[1] == 0)
+                seen.add((holds(chapter.mma_constraint, rows, k, 64), fits))
+    assert seen == {(a, b) for a in (True, False) for b in (True, False)}
+
+
+def test_elements_lie_where_the_arithmetic_says(chapter: ModuleType, tmp_path: Path) -> None:
+    source = notebooks.definitions(exercises.cell(CHAPTER, "place"))
+    names = exercises.from_file(source, tmp_path / "place.py", dict(vars(chapter)))
+    for kind in ("K_SW32", "K_SW128", "MN_SW64"):
+        assert (names["places"](kind) == chapter.as_it_lies(kind, (64, 64))).all()
+
+
+@pytest.mark.emulator
+def test_bank_conflicts_are_those_of_the_banks(chapter: ModuleType) -> None:
+    """By hand: 8 threads write along a row, in as many groups of banks as the row has pieces of 16 bytes."""
+    for name, launch, mode, constants in chapter.conflict_cases():
+        if constants[0].swizzle == "SW64":  # three of four are enough, and quicker
+            continue
+        counts = profile.count(launch, chapter.matrix(128, 64, mode), *constants)
+        pieces = 1 << SWIZZLES.index(constants[0].swizzle)
+        if name.startswith("write"):
+            each = counts.wavefronts("cp.async") / counts.requests("cp.async", "shared")
+            assert each == 4 * 8 / pieces, name
+        else:
+            each = counts.wavefronts("ld") / counts.requests("ld", "shared")
+            assert each == (pieces if name.endswith("without XOR") else 1), name
+
+
+@pytest.mark.parametrize(
+    ("mode", "swizzle", "expected"),  # leading and stride byte offset, swizzle code: section 9.7.15.5.1.2
+    [
+        ("K", "INTER", (2048, 128, 0)),
+        ("K", "SW64", (None, 512, 2)),
+        ("K", "SW128", (None, 1024, 1)),
+        ("MN", "INTER", (2048, 128, 0)),
+        ("MN", "SW32", (256, 2048, 3)),
+        ("MN", "SW128", (None, 2048, 1)),
+    ],
+)
+@pytest.mark.emulator
+def test_descriptors_of_the_running_kernel(chapter: ModuleType, mode: str, swizzle: str, expected: Any) -> None:
+    A, B = (chapter.matrix(128, 64, mode) for _ in range(2))
+    plan = chapter.Plan(stages=2, atom_n=64, swizzle=swizzle)
+    issues = descriptors.used(chapter.swizzled_gemm_launch, A, B, torch.zeros(128, 128), plan)
+    assert len(issues) == 2 * 2 * 4
+    for found in (found for issue in issues for found in (issue.a, issue.b)):
+        assert found is not None and (found.stride, found.swizzle) == expected[1:]
+        assert expected[0] is None or found.leading == expected[0]
+
+
+def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
+    drafts.assert_one_idea(chapter.wgmma.wgmma_gemm_kernel, chapter.swizzled_gemm_kernel)
+    drafts.assert_contract(CHAPTER)
+
+
+@pytest.mark.emulator
+def test_the_wrong_swizzle_is_legal_and_wrong(chapter: ModuleType) -> None:
+    pointer = "cute.recast_ptr(sB.iterator, cute.make_swizzle(2, 4, 3), dtype=mB.element_type)"
+    other = f"cute.make_tensor({pointer}, sB.layout)"
+    module = notebooks.changed(CHAPTER, [("thr_B.partition_D(sB)", f"thr_B.partition_D({other})")])
+    A, B, C = chapter.matrix(128, 128, "K"), chapter.matrix(128, 128, "K"), torch.zeros(128, 128)
+    assert mistakes.faultless(mistakes.report(module.swizzled_gemm_launch, A, B, C, chapter.Plan(stages=2)))
+    assert not np.allclose(C.numpy(), exact(A, B), atol=1e-2)
+
+
+@pytest.mark.emulator
+def test_the_benchmark_has_rows_for_every_case(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(chapter, "SIZE", 128)
+    monkeypatch.setattr(chapter.bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
+    monkeypatch.setattr(chapter.nsight, "count", lambda program, kernels, metrics: [dict.fromkeys(metrics, 1.0)] * 8)
+    timed = drafts.without_a_clock(chapter, monkeypatch)
+    rows = bench.validated(chapter.benchmark(), CHAPTER)
+    assert timed[0].startswith("08") and timed[1:6] == [f"09 {name}" for name, *_ in chapter.CASES]
+    assert len(timed) == 6 + 8 and sum(bool(row.get("rung")) for row in rows) == 1
+    assert len(chapter.counted_on_gpu()) == 8
+
+
+def test_the_ceiling_does_the_operations_it_is_timed_for(
+    chapter: ModuleType, rng: np.random.Generator, device: str
+) -> None:
+    A, B = normal(rng, device, torch.float16, (64, 64), (128, 64))
+    mma = chapter.cutlass.Float16, chapter.K_MAJOR, chapter.K_MAJOR, chapter.Plan()
+    place = layouts.partition(lambda: chapter.make_tiled_mma(*mma), (64, 128)).place
+    for mode, swizzle in ((chapter.MN_MAJOR, "SW32"), (chapter.K_MAJOR, "INTER")):
+        D = torch.full((128, 64), torch.nan, device=device)
+        tensors = [chapter.from_dlpack(t, assumed_align=16) for t in (A, B, D)]
+        chapter.cute.compile(chapter.alone, *tensors, mode, swizzle, 2, 5)(*tensors)
+        assert np.abs(D.cpu().numpy() - 5 * exact(A, B)[place[..., 0], place[..., 1]]).max() < 1e-3

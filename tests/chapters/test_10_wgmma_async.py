@@ -1,0 +1,167 @@
+"""Chapter 10's kernel against float64, every omission in the emulator, and what the assembler makes of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cutetut import layouts
+from cutetut.course import notebooks
+from cutetut.inspect.compiled import inspect
+from cutetut.measure import bench, mistakes
+from tests.chapters import drafts
+from tests.chapters.products import assert_product, exact, normal
+
+CHAPTER = "10_wgmma_async"
+
+
+@pytest.fixture(scope="module")
+def chapter() -> ModuleType:
+    return notebooks.load(CHAPTER, bench.BENCH_TAGS)
+
+
+def multiply(chapter: ModuleType, A: torch.Tensor, B: torch.Tensor, plan: Any, launch: Any = None) -> torch.Tensor:
+    C = torch.full((A.shape[0], B.shape[0]), torch.nan, device=A.device)
+    tensors = [chapter.from_dlpack(t, assumed_align=16) for t in (A, B, C)]
+    chapter.cute.compile(launch or chapter.async_gemm_launch, *tensors, plan)(*tensors)
+    return C
+
+
+PLANS = ("128x128, 2 CTAs", "128x128, 1 CTA", "128x256, 2 warpgroups", "256x128, 2 warpgroups")
+
+
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("k_tiles", [1, 9])
+def test_every_plan_matches_float64(
+    chapter: ModuleType, rng: np.random.Generator, device: str, name: str, k_tiles: int
+) -> None:
+    plan = chapter.PLANS[name]
+    bM, bN, bK = plan.tile
+    A, B = normal(rng, device, torch.bfloat16, (k_tiles * bK, bM), (bN, k_tiles * bK))
+    assert_product(multiply(chapter, A.T, B, plan), A.T, B)
+
+
+def test_it_refuses_two_stages(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
+    A, B = normal(rng, device, torch.float16, (128, 64), (128, 64))
+    with pytest.raises(ValueError, match="2 stages are not enough"):
+        multiply(chapter, A, B, chapter.Plan(stages=2))
+
+
+def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
+    drafts.assert_one_idea(chapter.swizzled.swizzled_gemm_kernel, chapter.async_gemm_kernel)
+    drafts.assert_contract(CHAPTER)
+
+
+@pytest.mark.parametrize("accumulators", [1, 2])
+@pytest.mark.parametrize("wait", ["each", "turn", "one behind"])
+def test_the_chain_does_the_operations_it_is_timed_for(
+    chapter: ModuleType, rng: np.random.Generator, device: str, accumulators: int, wait: str
+) -> None:
+    A, B = normal(rng, device, torch.float16, (64, 64), (128, 64))
+    D = torch.full((128, 64 * accumulators), torch.nan, device=device)
+    tensors = [chapter.from_dlpack(t, assumed_align=16) for t in (A, B, D)]
+    compiled = chapter.cute.compile(chapter.chain, *tensors, accumulators, wait, 2, 5)
+    compiled(*tensors)
+    mma = chapter.wgmma.Plan()
+    place = layouts.partition(lambda: chapter.wgmma.make_tiled_mma(chapter.cutlass.Float16, mma), (64, 128)).place
+    expected = np.tile(5 * exact(A, B)[place[..., 0], place[..., 1]], accumulators)
+    assert np.abs(D.cpu().numpy() - expected).max() < 1e-3
+    waits = {"each": 4 * accumulators + 1, "turn": 2, "one behind": 2}
+    assert inspect(compiled).count("WARPGROUP.DEPBAR") == waits[wait]  # the assembler adds none
+
+
+SAYS = {
+    "no wait for copies": "InFlight: operand A",
+    "no barrier": "MissingBarrier",
+    "no wgmma.fence": "MissingFence: a WGMMA without any wgmma.fence",
+    "no commit": "InFlight: a store to shared memory",
+    "no wait in the loop": "InFlight: a store to shared memory",
+    "a wait for one group fewer": "InFlight: a store to shared memory",
+    "no wait at the end": "InFlight: register",
+    "one stage too far": "Uninitialized: operand A",
+}
+SAME_CODE = ("no wgmma.fence", "no commit")
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", ["", *SAYS, "no proxy fence"])
+@pytest.mark.parametrize("warpgroups", [1, 2])
+def test_mistakes(chapter: ModuleType, rng: np.random.Generator, name: str, warpgroups: int) -> None:
+    assert {*chapter.MISTAKES} == {*SAYS, "no proxy fence"}
+    module = chapter.changed(name) if name else chapter
+    A, B = normal(rng, "cpu", torch.float16, (128, 448), (128, 448))
+    C = torch.full((128, 128), float("nan"))
+    said = mistakes.report(module.async_gemm_launch, A, B, C, chapter.Plan(warpgroups=(warpgroups, 1)))
+    if name in SAYS:
+        assert said.startswith(SAYS[name]), said
+    else:
+        assert mistakes.faultless(said)
+        assert_product(C, A, B)
+
+
+def test_the_assembler_puts_fence_and_commit_back(chapter: ModuleType, device: str) -> None:
+    """The chapter's claim: identical machine code, so no GPU can show the omission."""
+
+    def code(module: ModuleType) -> list[str]:
+        tensors = [chapter.from_dlpack(torch.zeros(512, 512, device=device).half(), assumed_align=16)] * 3
+        compiled = chapter.cute.compile(module.async_gemm_launch, *tensors, chapter.Plan())
+        return re.findall(r"/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", inspect(compiled).sass)
+
+    complete = code(chapter)
+    assert all(code(chapter.changed(name)) == complete for name in SAME_CODE)
+    assert code(chapter.changed("no wait in the loop")) != complete
+
+
+PROBES_SAY = {
+    "overwrite: stores before the wait": "InFlight: a store",
+    "overwrite: no proxy fence": "MissingFence: operand A",
+    "pair: no barrier": "MissingFence: operand A",
+    "pair: no proxy fence": "MissingFence: operand A",
+    "pair: no wgmma.fence": "MissingFence: a WGMMA",
+    "pair: no commit": "InFlight: register",
+    "pair: no wait": "InFlight: register",
+}
+
+
+@pytest.mark.emulator
+def test_probes(chapter: ModuleType) -> None:
+    assert {*chapter.PROBES} == {*PROBES_SAY, "overwrite: complete", "pair: complete"}
+    for name in chapter.PROBES:
+        launch, (A, B, D), expected = chapter.probe(name)
+        said = mistakes.report(launch, A, B, D)
+        if name in PROBES_SAY:
+            assert said.startswith(PROBES_SAY[name]), (name, said)
+        else:
+            assert mistakes.faultless(said) and ((D.double() - expected).abs() <= 1e-2).all()
+
+
+@pytest.mark.emulator
+def test_mistakes_and_probes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
+    """What `mistakes.on_gpu` calls: right where nothing is missing, and told from wrong."""
+    for name in ("pair: complete", "overwrite: complete", "no proxy fence"):
+        launch, right = chapter.attempt(name)
+        launch()
+        assert right()
+
+
+@pytest.mark.emulator
+def test_the_benchmark_has_rows_for_every_plan(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(chapter, "SIZE", 256)
+    monkeypatch.setattr(chapter.bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
+    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
+    some = {name: chapter.PLANS[name] for name in PLANS[2:3]}  # the rest is the same again
+    monkeypatch.setattr(chapter, "PLANS", some)
+    monkeypatch.setattr(chapter, "CHAIN", {name: chapter.CHAIN[name] for name in list(chapter.CHAIN)[-1:]})
+    timed = drafts.without_a_clock(chapter, monkeypatch)
+    rows = bench.validated(chapter.benchmark(), CHAPTER)
+    plans = [f"{number} {name}" for name in chapter.PLANS for number in ("09", "10")]
+    assert timed == [*plans, *chapter.CHAIN] and sum(bool(row.get("rung")) for row in rows) == 1
+    assert (tmp_path / f"{CHAPTER}_mistakes.json").is_file()
