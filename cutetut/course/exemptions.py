@@ -53,3 +53,8 @@ def families() -> list[Family]:
 def everyday() -> dict[str, str]:
     """Terms of the glossary that are everyday words, too, which prose may use without a link, and the reason."""
     return dict(table().get("everyday", {}))
+
+
+def unrecorded() -> dict[str, str]:
+    """Chapters whose outputs are the emulator's, because they have not been recorded since they changed, and why."""
+    return dict(table().get("unrecorded", {}))

@@ -11,7 +11,10 @@ from cutetut.course import provenance
 
 logger = logging.getLogger(__name__)
 
-NOT_RECORDED = "Not recorded: no output on this page comes from a GPU run yet."
+NOT_RECORDED = (
+    "Not recorded on a GPU since it was changed: these outputs are the emulator's. "
+    "What a table says of a GPU was measured there."
+)
 
 
 def add_line(app: Sphinx, doctree: nodes.document) -> None:
