@@ -204,7 +204,6 @@ WRONG = {  # a part of what the check has to say
         "rows": "belongs to thread",
         "overlapping": "owners",
         "too_far": "",
-        "lambda tile, tid: tile": "",
         "lambda tile, tid: None": "",
         "None": "",
         "'(16,8):(8,1)'": "",
