@@ -26,6 +26,7 @@ from cutetut import backend
 from cutetut.emulator import launch
 from cutetut.emulator.errors import EmulatorError, LaunchError, OutOfBounds
 from cutetut.emulator.host import cuda_api, dlpack, driver, launches, live
+from cutetut.emulator.host.dlpack import Span
 from cutetut.emulator.machine.machine import Counters
 
 pytestmark = pytest.mark.emulator
@@ -272,6 +273,12 @@ def test_raw_pointers_reach_live_tensors_only() -> None:
     assert x.tolist() == [0.0] * 16 + [1.0] * 32 + [0.0] * 16
     with pytest.raises(OutOfBounds, match="past the end"):
         compiled(global_pointer(x.data_ptr() + 4 * 40), 32)
+    live.reached(Span(x.data_ptr() + 4 * 64, 64, "y (16,) float32"))  # which a launch has used, and nothing holds now
+    with pytest.raises(OutOfBounds, match="past the end") as overrun:  # lanes in x say that it is x they walk
+        compiled(global_pointer(x.data_ptr() + 4 * 40), 32)
+    assert overrun.value.report.locations[0].name == "a tensor (64,) float32"
+    with pytest.raises(OutOfBounds, match=r"memory of y \(16,\) float32, which has been freed"):
+        compiled(global_pointer(x.data_ptr() + 4 * 64), 32)
     for wild in (0x10, 0xDEAD_BEE0, 0x7F00_0000_1000):
         with pytest.raises(OutOfBounds):
             compiled(global_pointer(wild), 32)

@@ -222,7 +222,9 @@ class GlobalMemory:
     def _out_of_bounds(self, value: int, nbytes: int, address: np.ndarray, sel: Selection, store: bool) -> OutOfBounds:
         bad = threads_of(sel)[address == value]
         verb = "store of" if store else "load of"
-        if self.find(value) is None and (name := self.freed(value)) is not None:
+        name = None if self.find(value) else self.freed(value)
+        overruns = any(self.find(lane) for lane in address.tolist())  # other lanes say which tensor was meant
+        if name is not None and not overruns:
             return OutOfBounds(
                 f"{verb} {nbytes} bytes at global address {value:#x}, in the memory of {name}, which has been freed",
                 threads=bad, hint=FREED, kind="freed-memory",
