@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import nbformat
 import pytest
 
 from cutetut.course import execute, notebooks
-from cutetut.measure import bench
 
 
 def pairs(cells: list[Any]) -> list[tuple[Any, Any]]:
@@ -56,12 +55,19 @@ def _folded(source: str) -> str:
     return match[1]
 
 
-HELPER_TAGS = (*bench.BENCH_TAGS, notebooks.HELPERS)  # what a chapter defines for its own later cells, too
+HELPER_TAGS = (notebooks.HELPERS, "bench", *notebooks.KERNEL_TAGS)  # what a chapter defines for its later cells, too
 
 
 def cell(chapter: str, name: str) -> str:
     """The source of the chapter's cell of this id."""
     return str(next(cell.source for cell in notebooks.read(chapter).cells if cell.id == name))
+
+
+def renamed(chapter: str, name: str, old: str, new: str) -> str:
+    """What the chapter's cell of this id defines, with `new` in place of a name or any other text that is there."""
+    source = notebooks.definitions(cell(chapter, name))
+    assert old in source, f"{chapter}, {name}: no {old}"
+    return source.replace(old, new)
 
 
 def from_file(source: str, file: Path, names: dict[str, Any]) -> dict[str, Any]:
@@ -72,13 +78,13 @@ def from_file(source: str, file: Path, names: dict[str, Any]) -> dict[str, Any]:
 
 
 def defined(chapter: str, cells: Iterable[str], folder: Path, extra: str = "", **more: Any) -> dict[str, Any]:
-    """What these cells of a chapter and then `extra` define, after its kernels, benchmark and helpers.
+    """What these cells of a chapter define, and what `extra` does then, after its kernels, benchmark and helpers.
 
     `more` are names that its helpers find beside their own, such as the generator that an untagged cell has made.
     """
     helpers = vars(notebooks.load(chapter, HELPER_TAGS))
     helpers.update(more)
-    source = "\n\n".join([*(cell(chapter, name) for name in cells), extra])
+    source = "\n\n\n".join([*(notebooks.definitions(cell(chapter, name)) for name in cells), extra])
     return from_file(source, folder / "cells.py", dict(helpers))
 
 
@@ -87,16 +93,54 @@ def tries(answers: Mapping[int, Iterable[str]]) -> list[tuple[int, str]]:
     return [(number, answer) for number, listed in answers.items() for answer in listed]
 
 
-def verdict(check: str, call: str, names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
-    """What a check, given as the source of its cell, says of an answer."""
-    exec(check, names)
+NO_ANSWERS = ("float('nan')", "'text'", "(1,)", "None", "np.float32(3)", "lambda A, B: A @ B.T", "torch.ones(3, 3)")
+
+
+def with_no_answers(wrong: Mapping[int, Mapping[str, str]]) -> dict[int, dict[str, str]]:
+    """The wrong answers of each exercise, and those that are no answer to any, of which a check may say anything."""
+    return {number: {**listed, **dict.fromkeys(NO_ANSWERS, "")} for number, listed in wrong.items()}
+
+
+def verdict(call: str, names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
+    """What the call of a check prints, where `names` has the check and whatever the answer uses."""
     capsys.readouterr()
     exec(call, names)
     return capsys.readouterr().out
 
 
-def refused(check: str, call: str, names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
-    """What it says of a wrong answer; fails unless that begins "not yet"."""
-    said = verdict(check, call, names, capsys)
-    assert said.startswith("not yet"), said
-    return said
+def wrong_answers_are_told_why(
+    checks: Mapping[int, str],
+    wrong: Mapping[int, Mapping[str, str]],
+    alone: bool = True,
+    secret: Callable[[int], str] | None = None,
+) -> Callable[..., None]:
+    """The test that each wrong answer is told why in one line, for a module whose fixture `names` has the checks.
+
+    checks: by the exercise's number, the function that judges it; wrong: by number, each answer, as it would be typed,
+    with a part of what the check has to say; alone: whether nothing is said before that line; secret: what the check
+    of a number may not give away.
+    """
+
+    @pytest.mark.emulator
+    @pytest.mark.parametrize(("number", "answer"), tries(wrong))
+    def told_why(names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str) -> None:
+        *before, said = verdict(f"{checks[number]}({answer})", names, capsys).splitlines()
+        assert said.startswith("not yet: ") and wrong[number][answer] in said, said
+        assert len(said) > len("not yet: x") and not (alone and before), (before, said)
+        assert secret is None or secret(number) not in said, said
+
+    return told_why
+
+
+def right_answers_are_accepted(
+    checks: Mapping[int, str], right: Mapping[int, Iterable[str]], alone: bool = True
+) -> Callable[..., None]:
+    """The test that each right answer is accepted, whatever its form, for a module like that above."""
+
+    @pytest.mark.emulator
+    @pytest.mark.parametrize(("number", "answer"), tries(right))
+    def accepted(names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str) -> None:
+        *before, said = verdict(f"{checks[number]}({answer})", names, capsys).splitlines()
+        assert said == "right" and not (alone and before), (before, said)
+
+    return accepted

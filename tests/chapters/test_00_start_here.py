@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +17,6 @@ from cutetut.measure import bench, records
 from tests.chapters import exercises
 
 CHAPTER = "00_start_here"
-cell = partial(exercises.cell, CHAPTER)
 
 
 @pytest.fixture(scope="module")
@@ -243,8 +242,7 @@ def by_reversed(x: cute.Tensor, y: cute.Tensor, c: cutlass.Constexpr):
         y[i] = total
 '''
 CHECKS = {1: "check_idle", 2: "check_reverse", 3: "check_culprit", 4: "check_warps", 5: "check_polynomial"}
-ANY_WRONG = ("float('nan')", "'text'", "(1,)", "None", "np.float32(3)", "lambda A, B: A @ B.T", "torch.ones(3, 3)")
-WRONG: dict[int, dict[str, str]] = {
+WRONG = {  # a part of what the check has to say
     1: {
         "lambda length, threads: 24": "does not leave 24 idle",
         "lambda length, threads: length % threads": "idle",
@@ -290,31 +288,10 @@ RIGHT = {
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The exercises' checks with what they use, and answers that are kernels."""
-    solution = cell("ex5-solution").split("\n\n\ncheck_")[0]
-    source = "\n\n".join(
-        ["import re\n", *(cell(f"ex{number}-check") for number in CHECKS), ANSWERS]
-        + [cell(name).split("\n\n\ncheck_")[0] for name in ("ex2", "ex5")]
-        + [solution.replace("polynomial_kernel", "polynomial_kernel_of_the_solution")]
-    )
-    helpers = notebooks.load(CHAPTER, exercises.HELPER_TAGS[:3])
-    return exercises.from_file(source, tmp_path_factory.mktemp("cells") / "cells.py", dict(vars(helpers)))
+    cells = [*(f"ex{number}-check" for number in CHECKS), "ex2", "ex5"]
+    solution = exercises.renamed(CHAPTER, "ex5-solution", "polynomial_kernel", "polynomial_kernel_of_the_solution")
+    return exercises.defined(CHAPTER, cells, tmp_path_factory.mktemp("cells"), ANSWERS + solution, re=re)
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize(
-    ("number", "answer"), [(number, answer) for number in WRONG for answer in (*WRONG[number], *ANY_WRONG)]
-)
-def test_wrong_answers_are_told_why(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    said = exercises.refused("", f"{CHECKS[number]}({answer})", names, capsys)
-    assert WRONG[number].get(answer, "") in said, said
-    assert len(said.splitlines()) == 1 and len(said) > len("not yet: x")
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in RIGHT for answer in RIGHT[number]])
-def test_right_answers_of_any_form_are_accepted(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    assert exercises.verdict("", f"{CHECKS[number]}({answer})", names, capsys) == "right\n"
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, exercises.with_no_answers(WRONG))
+test_right_answers_of_any_form_are_accepted = exercises.right_answers_are_accepted(CHECKS, RIGHT)

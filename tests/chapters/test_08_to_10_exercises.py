@@ -263,7 +263,7 @@ def test_answers_are_judged(
     names: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], chapter: str, check: str, which: int
 ) -> None:
     for answer in CHECKS[chapter][check][which]:
-        said = exercises.verdict("", f"{check}({answer})", names[chapter], capsys)
+        said = exercises.verdict(f"{check}({answer})", names[chapter], capsys)
         if which:
             assert said == "right\n", (answer, said)
         else:

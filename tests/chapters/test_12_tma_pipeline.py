@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -312,13 +311,11 @@ def test_a_mistake_on_the_gpu_is_told_from_what_is_right() -> None:
 # The notebook -------------------------------------------------------------------------------------------------
 
 
-cell = partial(exercises.cell, NAME)
-
-
 @pytest.fixture(scope="module")
-def names() -> dict[str, Any]:
-    """What the exercises' checks may use: the kernels, the mistakes, and the helpers of the first broken cell."""
-    return vars(notebooks.load(NAME, exercises.HELPER_TAGS)).copy()
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The exercises' checks with what they use: the kernels, the mistakes, the helpers of the first broken cell."""
+    checks = [f"exercise-{number}-check" for number in CHECKS]
+    return exercises.defined(NAME, checks, tmp_path_factory.mktemp("cells"))
 
 
 WRONG = {  # a part of what the check has to say
@@ -345,35 +342,24 @@ WRONG = {  # a part of what the check has to say
     3: {"8": "not yet", "128": "not yet", "257": "not yet", "0": "not yet", "255.5": "a number", "'many'": "a number"},
     4: {"1": "not 1 times", "16": "not 16 times", "'all'": "not all times", "None": "not None times"},
 }
-UNUSUAL = [  # right answers in another form
-    (1, "lambda kt, stages: [kt % stages, kt // stages % 2, 1 - kt // stages % 2]"),
-    (1, "lambda kt, stages: np.array([kt % stages, kt // stages & 1, ~(kt // stages) & 1])"),
-    (1, "lambda kt, stages: (kt % stages, kt % (2 * stages) >= stages, kt % (2 * stages) < stages)"),
-    (2, "lambda bM, bN, bK, bits: (232448 - 1024 * bits) // ((bM + bN) * bK * bits / 8 + 16)"),
-    (2, "lambda bM, bN, bK, bits: np.int64((232448 - 1024 * bits) // ((bM + bN) * bK * bits // 8 + 16))"),
-    (3, "256.0"),
-    (3, "np.int64(256)"),
-    (4, "32.0"),
-]
+RIGHT = {
+    1: [
+        "lambda kt, stages: [kt % stages, kt // stages % 2, 1 - kt // stages % 2]",
+        "lambda kt, stages: np.array([kt % stages, kt // stages & 1, ~(kt // stages) & 1])",
+        "lambda kt, stages: (kt % stages, kt % (2 * stages) >= stages, kt % (2 * stages) < stages)",
+    ],
+    2: [
+        "lambda bM, bN, bK, bits: (232448 - 1024 * bits) // ((bM + bN) * bK * bits / 8 + 16)",
+        "lambda bM, bN, bK, bits: np.int64((232448 - 1024 * bits) // ((bM + bN) * bK * bits // 8 + 16))",
+    ],
+    3: ["256.0", "np.int64(256)"],
+    4: ["32.0"],
+}
 CHECKS = {1: "check_ring", 2: "check_most_stages", 3: "check_arrivals", 4: "check_stores"}
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in WRONG for answer in WRONG[number]])
-def test_wrong_answers_are_told_why(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    said = exercises.refused(cell(f"exercise-{number}-check"), f"{CHECKS[number]}({answer})", names, capsys)
-    assert WRONG[number][answer] in said, said
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize(("number", "answer"), UNUSUAL)
-def test_right_answers_are_accepted_in_any_form(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    said = exercises.verdict(cell(f"exercise-{number}-check"), f"{CHECKS[number]}({answer})", names, capsys)
-    assert said == "right\n"
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, WRONG)
+test_right_answers_of_any_form_are_accepted = exercises.right_answers_are_accepted(CHECKS, RIGHT)
 
 
 def test_the_benchmark_measures_only_what_the_kernels_accept() -> None:

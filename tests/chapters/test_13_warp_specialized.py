@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -189,9 +188,6 @@ def test_c_is_stored_once(chapter: ModuleType) -> None:
     assert (stores.asked, stores.requests) == (C.nbytes, 256 * 256 // (64 * 64))
 
 
-cell = partial(exercises.cell, NAME)
-
-
 def test_clocks_that_two_warps_noted_make_a_timeline() -> None:
     """A consumer's warps share an entry: what it holds of one may be later than the next event of another."""
     helpers = notebooks.load(NAME, exercises.HELPER_TAGS)
@@ -206,49 +202,58 @@ def test_clocks_that_two_warps_noted_make_a_timeline() -> None:
 # Exercises ----------------------------------------------------------------------------------------------------
 
 SNAKE = "for top in (0, 8) for n in (range(c) if top == 0 else range(c)[::-1]) for m in range(top, top + 8)"
+CHECKS = {1: "check_budget", 2: "check_stages", 3: "check_order"}
 WRONG = {  # a part of what the check has to say
-    "check_budget(16, 160)": "a multiple of 8 from 24",
-    "check_budget(32.0, 160)": "as an integer, and not 32.0",
-    "check_budget(None, None)": "and not None",
-    "check_budget(64, 152)": "66560 registers",
-    "check_budget(40, 144)": "too few",
-    "check_stages(lambda bM, bN, c, b: (230400 - 8192 * c * b) / (128 * (bM + bN)))": "no whole number",
-    "check_stages(lambda bM, bN, c, b: None)": "None is no whole number",
-    "check_stages(lambda bM, bN, c, b: 230400 // (128 * (bM + bN)))": "do not fit",
-    "check_stages(lambda bM, bN, c, b: (230400 - 8192 * b) // (128 * (bM + bN)))": "do not fit",
-    "check_stages(lambda bM, bN, c, b: {256: 4, 128: 6 if bM == 128 else 4, 64: 8}.get(bN, 5))": "one more does too",
-    "check_order(lambda r, c: None)": "pairs",
-    "check_order(lambda r, c: [m + 65536 * n for m, n in tile_order(r, c, 'group 8')])": "pairs",
-    "check_order(lambda r, c: [(0, 0)] * (r * c))": "of which 1535 are missing",
-    "check_order(lambda r, c: tile_order(r, c, 'group 8') + [(0, 0)])": "1537 entries",
-    f"check_order(lambda r, c: [(n, m) {SNAKE}])": "of which 1280 are missing",
-    "check_order(lambda r, c: tile_order(r, c, 'hilbert'))": "468 strips",
+    1: {
+        "16, 160": "a multiple of 8 from 24",
+        "32.0, 160": "as an integer, and not 32.0",
+        "None, None": "and not None",
+        "64, 152": "66560 registers",
+        "40, 144": "too few",
+    },
+    2: {
+        "lambda bM, bN, c, b: (230400 - 8192 * c * b) / (128 * (bM + bN))": "no whole number",
+        "lambda bM, bN, c, b: None": "None is no whole number",
+        "lambda bM, bN, c, b: 230400 // (128 * (bM + bN))": "do not fit",
+        "lambda bM, bN, c, b: (230400 - 8192 * b) // (128 * (bM + bN))": "do not fit",
+        "lambda bM, bN, c, b: {256: 4, 128: 6 if bM == 128 else 4, 64: 8}.get(bN, 5)": "one more does too",
+    },
+    3: {
+        "lambda r, c: None": "pairs",
+        "lambda r, c: [m + 65536 * n for m, n in tile_order(r, c, 'group 8')]": "pairs",
+        "lambda r, c: [(0, 0)] * (r * c)": "of which 1535 are missing",
+        "lambda r, c: tile_order(r, c, 'group 8') + [(0, 0)]": "1537 entries",
+        f"lambda r, c: [(n, m) {SNAKE}]": "of which 1280 are missing",
+        "lambda r, c: tile_order(r, c, 'hilbert')": "468 strips",
+    },
 }
-UNUSUAL = [
-    "check_budget(np.int64(56), 152)",
-    "check_stages(lambda bM, bN, c, b: np.floor((1800 - 64 * c * b) / (bM + bN)))",
-    "check_stages(lambda bM, bN, c, b: next(s for s in range(99) if 1800 < 64 * c * b + (s + 1) * (bM + bN)))",
-    f"check_order(lambda r, c: ([m, n] {SNAKE}))",
-    f"check_order(lambda r, c: np.array([(m, n) {SNAKE}]))",
-    f"check_order(lambda r, c: torch.tensor([(r - 1 - m, n) {SNAKE}]))",
-]
+RIGHT = {
+    1: ["np.int64(56), 152"],
+    2: [
+        "lambda bM, bN, c, b: np.floor((1800 - 64 * c * b) / (bM + bN))",
+        "lambda bM, bN, c, b: next(s for s in range(99) if 1800 < 64 * c * b + (s + 1) * (bM + bN))",
+    ],
+    3: [
+        f"lambda r, c: ([m, n] {SNAKE})",
+        f"lambda r, c: np.array([(m, n) {SNAKE}])",
+        f"lambda r, c: torch.tensor([(r - 1 - m, n) {SNAKE}])",
+    ],
+}
 
 
-def checks(call: str) -> str:
-    """The source of the cell with the check that is called."""
-    return cell(f"ex{['check_budget', 'check_stages', 'check_order'].index(call.partition('(')[0]) + 1}-check")
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The exercises' checks with what they use."""
+    return exercises.defined(NAME, [f"ex{number}-check" for number in CHECKS], tmp_path_factory.mktemp("cells"))
+
+
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, WRONG)
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("call", WRONG)
-def test_wrong_answers_are_told_why(chapter: ModuleType, capsys: pytest.CaptureFixture[str], call: str) -> None:
-    said = exercises.refused(checks(call), call, vars(chapter).copy(), capsys)
-    assert WRONG[call] in said, said
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize("call", UNUSUAL)
-def test_right_answers_are_accepted_in_any_form(
-    chapter: ModuleType, capsys: pytest.CaptureFixture[str], call: str
+@pytest.mark.parametrize(("number", "answer"), exercises.tries(RIGHT))
+def test_right_answers_of_any_form_are_accepted(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
 ) -> None:
-    assert exercises.verdict(checks(call), call, vars(chapter).copy(), capsys).startswith("right")
+    """With what they reach: "right: 407 strips of A and B"."""
+    assert exercises.verdict(f"{CHECKS[number]}({answer})", names, capsys).startswith("right")
