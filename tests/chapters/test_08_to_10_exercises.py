@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+import re
 from typing import Any
 
 import pytest
@@ -16,7 +16,6 @@ SUPPORT = {  # cells whose definitions the checks use, and what they compute bes
     "09_swizzled_smem": (("look", "place", "constraints-table", "raw"), 'measured = {"K_SW64": places("K_SW64")}'),
     "10_wgmma_async": (("check",), ""),
 }
-BUT = {"09_swizzled_smem": "chapter08", "10_wgmma_async": "chapter08"}  # what another cell loads
 ANSWERS = """
 def nothing(*arguments):
     pass
@@ -242,18 +241,13 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
     """For each chapter its checks, what they use, and answers that are functions."""
     found = {}
     for chapter, (cells, computed) in SUPPORT.items():
-        cell = partial(exercises.cell, chapter)
-        source = "\n\n".join(notebooks.definitions(cell(name)) for name in cells)
-        source += f"\n\n{computed}\n\n"
-        ids = [c.id for c in notebooks.read(chapter).cells if c.id.endswith("-check") and c.id.startswith("ex")]
-        source += "\n\n".join(cell(name) for name in ids if name[2].isdigit())
-        source += ANSWERS + MORE[chapter]
-        known = dict(vars(notebooks.load(chapter, exercises.HELPER_TAGS)))
-        known["CHAPTER"] = chapter
-        if chapter in BUT:
-            known["chapter08"] = notebooks.load("08_wgmma", exercises.HELPER_TAGS)
+        ids = [cell.id for cell in notebooks.read(chapter).cells]
+        checks = [name for name in ids if re.fullmatch(r"ex\d.*-check", name)]
+        loaded = notebooks.load("08_wgmma", exercises.HELPER_TAGS)  # as another cell of 09 and 10 does
+        more = {"CHAPTER": chapter, **({} if chapter == "08_wgmma" else {"chapter08": loaded})}
         torch.manual_seed(3)
-        found[chapter] = exercises.from_file(source, tmp_path_factory.mktemp(chapter) / "cells.py", known)
+        extra = f"{computed}\n{ANSWERS}{MORE[chapter]}"
+        found[chapter] = exercises.defined(chapter, [*cells, *checks], tmp_path_factory.mktemp(chapter), extra, **more)
     return found
 
 

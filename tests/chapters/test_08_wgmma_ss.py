@@ -352,16 +352,15 @@ def test_the_h200_was_right_with_nothing_left_out(probes: dict[str, Any]) -> Non
 
 # Exercises ----------------------------------------------------------------------------------------------------
 
-USED = ("picker", "major-table", "legal-kernel", "atoms", "swizzle", "place", "constraints-table", "raw-kernel", "map")
+USED = ("major-table", "legal-kernel", "atoms", "swizzle", "place", "constraints-table", "raw-kernel", "map")
 CHECKS = [f"exercise-{number}-check" for number in range(1, 6)]
 
 
 @pytest.fixture(scope="module")
 def checks(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """The checks, with the chapter's kernels and the cells that they use."""
-    source = "\n\n\n".join(exercises.cell(CHAPTER, name) for name in (*USED, *CHECKS))
-    file = tmp_path_factory.mktemp("exercises") / "checks.py"
-    return SimpleNamespace(**exercises.from_file(source, file, dict(vars(notebooks.load(CHAPTER)))))
+    maps = 'maps = {"measured": ThreadMap(*measured_map(64))}'
+    return SimpleNamespace(**exercises.defined(CHAPTER, [*USED, *CHECKS], tmp_path_factory.mktemp("exercises"), maps))
 
 
 ANSWERS: list[tuple[str, tuple[Any, ...], str]] = [
