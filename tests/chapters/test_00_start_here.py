@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from cutetut.course import notebooks, provenance
+from cutetut.course import notebooks
 from cutetut.measure import bench, records
-from tests.chapters import exercises
+from tests.chapters import benchmarks, exercises
 
 CHAPTER = "00_start_here"
 
@@ -85,35 +84,16 @@ def test_four_elements_a_thread_match_float64(chapter: ModuleType, rng: np.rando
 # The benchmark ------------------------------------------------------------------------------------------------
 
 
-class Clock:
-    """A timer for which every call takes a microsecond."""
-
-    def seconds(self, function: Callable[[], Any], launches: int) -> float:
-        function()
-        return 1e-6 * launches
-
-    def clock_mhz(self, function: Callable[[], Any], launches: int) -> int:
-        function()
-        return 1000
-
-
 @pytest.mark.emulator
 def test_the_benchmark_writes_what_the_chapter_reads(
     chapter: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def compare(ours: Any, vendor: Any, **said: Any) -> list[bench.Row]:
-        ours(), vendor()
-        speed = {"method": "burst", "inputs": "none", "ours_tflops": 1.0, "vendor_tflops": 2.0, "ratio": 0.5}
-        return [{**said["size"], "kernel": said["kernel"], "vendor": said["vendor_name"], **speed}]
-
     outcome = {"right": 10, "wrong": 0, "ended": "ends"}
     small = {"BUFFERS": [1024, 2048], "WARPS": (1,), "STREAMED": 132 * 32 * 4, "STEPS": 64, "ELEMENTS": 1500}
     for name, value in small.items():
         monkeypatch.setattr(chapter, name, value)
-    monkeypatch.setattr(bench, "CudaTimer", Clock)
-    monkeypatch.setattr(bench, "compare", compare)
-    monkeypatch.setattr(bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
-    monkeypatch.setattr(provenance, "collect", dict)
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    benchmarks.without_a_clock(chapter, monkeypatch)
     monkeypatch.setattr(chapter.mistakes, "trial", lambda launch, right: outcome)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     assert [(row["kernel"], row["vendor"]) for row in rows] == [

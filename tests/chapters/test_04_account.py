@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -15,8 +14,8 @@ import torch
 
 from cutetut.course import notebooks, provenance
 from cutetut.inspect import profile
-from cutetut.measure import bench, mistakes, nsight, records
-from tests.chapters import exercises
+from cutetut.measure import bench, mistakes, records
+from tests.chapters import benchmarks, exercises
 
 CHAPTER = "04_scalar_fma_gemm"
 
@@ -99,32 +98,17 @@ def test_m_major_operands_and_one_thread_for_all(rule: dict[str, Any]) -> None:
 # The benchmark ------------------------------------------------------------------------------------------------
 
 
-class Clock:
-    """A timer for which every call takes a microsecond."""
-
-    def seconds(self, function: Callable[[], Any], launches: int) -> float:
-        function()
-        return 1e-6 * launches
-
-
 @pytest.mark.emulator
 def test_the_benchmark_writes_what_the_chapter_reads(
     chapter: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def compare(ours: Any, vendor: Any, **said: Any) -> list[bench.Row]:
-        vendor()
-        speed = {"method": "burst", "inputs": "none", "ours_tflops": 1.0, "vendor_tflops": 2.0, "ratio": 0.5}
-        return [{**said["size"], "kernel": said["kernel"], "vendor": said["vendor_name"], **speed}]
-
     outcomes = [{"mistake": "no fill", "right": 10, "wrong": 0, "ended": "ends"}]
     monkeypatch.setattr(chapter, "SIZES", (128,))
     monkeypatch.setattr(chapter, "LOOKED_AT", 128)
-    monkeypatch.setattr(bench, "CudaTimer", Clock)
-    monkeypatch.setattr(bench, "compare", compare)
-    monkeypatch.setattr(bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
-    monkeypatch.setattr(provenance, "collect", dict)
     monkeypatch.setattr(mistakes, "on_gpu", lambda notebook, names: outcomes)
-    monkeypatch.setattr(nsight, "count", lambda program, kernels, metrics: [dict.fromkeys(metrics, 1.5)] * 8)
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    benchmarks.count_launches(8, monkeypatch)
+    benchmarks.without_a_clock(chapter, monkeypatch, ours_too=False)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     assert [row["vendor"] for row in rows] == ["cuBLAS float32", "cuBLAS bfloat16"]
     table = records.read(CHAPTER, "experiments")
@@ -133,19 +117,13 @@ def test_the_benchmark_writes_what_the_chapter_reads(
     stalls = records.read(CHAPTER, "stalls")
     assert list(stalls) == list(chapter.EXPERIMENTS) and set(stalls["the kernel"]) == set(chapter.COUNTERS)
     assert records.read(CHAPTER, "mistakes") == outcomes
-    compile(chapter.PROGRAM, "program", "exec")
 
 
 @pytest.mark.parametrize("launches", [0, 7])
 def test_without_all_counters_there_are_none(
     chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, launches: int
 ) -> None:
-    def count(program: Any, kernels: str, metrics: list[str]) -> list[dict[str, float]]:
-        if not launches:
-            raise nsight.NothingCounted("no ncu")
-        return [dict.fromkeys(metrics, 1.0)] * launches
-
-    monkeypatch.setattr(nsight, "count", count)
+    benchmarks.count_launches(launches, monkeypatch)
     assert chapter.counted_on_gpu() == {}
 
 
@@ -186,7 +164,7 @@ def test_what_the_text_claims_is_in_the_tables() -> None:
 
 
 def test_records_say_what_is_missing_or_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
     with pytest.raises(bench.BenchError, match="nothing was measured for 04_scalar_fma_gemm_stalls yet.*bench 04"):
         records.read(CHAPTER, "stalls")
     (tmp_path / f"{CHAPTER}_stalls.json").write_text("{")
@@ -199,7 +177,7 @@ def test_records_say_what_is_missing_or_broken(tmp_path: Path, monkeypatch: pyte
 
 def test_records_say_when_the_kernel_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = {"gpu": "NVIDIA H200", "driver": "1", "cuda": "13.0", "torch": "2", "cutlass_dsl": "4", "date": "2026"}
-    monkeypatch.setattr(bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
     monkeypatch.setattr(provenance, "collect", lambda: machine)
     records.write(CHAPTER, "some", [1, {"a": 2.5}])
     assert records.read(CHAPTER, "some") == [1, {"a": 2.5}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect as python_source
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,10 +15,10 @@ import torch
 
 import cutetut
 from cutetut.course import notebooks
-from cutetut.course.difference import body, difference
 from cutetut.inspect import profile, sass
 from cutetut.inspect.compiled import KernelInfo, inspect
 from cutetut.measure import bench, mistakes
+from tests.chapters import benchmarks, contract
 from tests.chapters.products import assert_product, exact, normal
 
 CHAPTER = "06_smem_tiling"
@@ -252,11 +253,9 @@ def test_k_major_reads_registers_of_one_bank(machine_code: dict[str, KernelInfo]
 def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
     rungs = [notebooks.load("04_scalar_fma_gemm").scalar_gemm_kernel]
     rungs += [chapter.staged_kernel, chapter.ring_kernel, chapter.ahead_kernel, chapter.smem_gemm_kernel]
-    for before, after in zip(rungs, rungs[1:], strict=False):
-        found = difference(before, after)
-        assert max(found.gone, found.come) <= 40 and found.lines
-    assert len(body(rungs[-1])) <= 90 and len(python_source.getsource(rungs[-1]).splitlines()) <= 90
-    assert len(python_source.signature(rungs[-1]).parameters) <= 12
+    for before, after in pairwise(rungs):
+        contract.assert_one_idea(before, after)
+    assert len(python_source.getsource(rungs[-1]).splitlines()) <= 90
 
 
 # Mistakes -----------------------------------------------------------------------------------------------------
@@ -320,24 +319,16 @@ def test_the_benchmark_has_rows_for_every_rung_and_keeps_its_tables(
     chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The whole of it but for the clock: kernels run, results are checked, and the files can be read again."""
-    timed = []
-
-    def compare(ours: Any, vendor: Any, **said: Any) -> list[bench.Row]:
-        timed.append((said["kernel"], said["vendor_name"]))
-        vendor()
-        speed = {"method": "burst of 40 launches", "inputs": "none", "ours_tflops": 1.0, "vendor_tflops": 2.0}
-        return [{**said["size"], "kernel": said["kernel"], "vendor": said["vendor_name"], **speed, "ratio": 0.5}]
-
     outcomes = [{"mistake": "one", "right": 1, "wrong": 9, "ended": "ends"}]
     monkeypatch.setattr(chapter, "SIZES", (128,))
-    monkeypatch.setattr(chapter.bench, "compare", compare)
-    monkeypatch.setattr(chapter.bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
     monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: outcomes)
-    monkeypatch.setattr(chapter.provenance, "collect", dict)
-    monkeypatch.setattr(chapter.nsight, "count", lambda program, kernels, metrics: [dict.fromkeys(metrics, 1.5)] * 12)
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    benchmarks.count_launches(12, monkeypatch)
+    timed = benchmarks.without_a_clock(chapter, monkeypatch, ours_too=False)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     names = ["04 scalar FMA", *(f"06 {name}" for name in RUNGS)]
-    assert timed == [(name, "cuBLAS float32") for name in names] and len(rows) == len(timed)
+    assert timed == names
+    assert [(row["kernel"], row["vendor"]) for row in rows] == [(name, "cuBLAS float32") for name in names]
     assert chapter.kept("mistakes") == outcomes
     counters = chapter.kept("counters")
     assert list(counters) == ["cuBLAS float32", *names]
@@ -352,12 +343,7 @@ def test_the_benchmark_has_rows_for_every_rung_and_keeps_its_tables(
 def test_without_all_counters_there_are_none(
     chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, launches: int
 ) -> None:
-    def count(program: Any, kernels: str, metrics: list[str]) -> list[dict[str, float]]:
-        if not launches:
-            raise chapter.nsight.NothingCounted("no ncu")
-        return [dict.fromkeys(metrics, 1.0)] * launches
-
-    monkeypatch.setattr(chapter.nsight, "count", count)
+    benchmarks.count_launches(launches, monkeypatch)
     assert chapter.counted_on_gpu() == {}
 
 

@@ -14,7 +14,7 @@ from cutetut import layouts
 from cutetut.course import notebooks
 from cutetut.inspect import descriptors, profile
 from cutetut.measure import bench, mistakes
-from tests.chapters import drafts, exercises
+from tests.chapters import benchmarks, contract, exercises
 from tests.chapters.products import assert_product, exact, normal
 
 CHAPTER = "09_swizzled_smem"
@@ -156,8 +156,8 @@ def test_descriptors_of_the_running_kernel(chapter: ModuleType, mode: str, swizz
 
 
 def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
-    drafts.assert_one_idea(chapter.wgmma.wgmma_gemm_kernel, chapter.swizzled_gemm_kernel)
-    drafts.assert_contract(CHAPTER)
+    contract.assert_one_idea(chapter.wgmma.wgmma_gemm_kernel, chapter.swizzled_gemm_kernel)
+    contract.assert_contract(CHAPTER)
 
 
 @pytest.mark.emulator
@@ -175,9 +175,9 @@ def test_the_benchmark_has_rows_for_every_case(
     chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(chapter, "SIZE", 128)
-    monkeypatch.setattr(chapter.bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
-    monkeypatch.setattr(chapter.nsight, "count", lambda program, kernels, metrics: [dict.fromkeys(metrics, 1.0)] * 8)
-    timed = drafts.without_a_clock(chapter, monkeypatch)
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    benchmarks.count_launches(8, monkeypatch)
+    timed = benchmarks.without_a_clock(chapter, monkeypatch)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     assert timed[0].startswith("08") and timed[1:6] == [f"09 {name}" for name, *_ in chapter.CASES]
     assert len(timed) == 6 + 8 and sum(bool(row.get("rung")) for row in rows) == 1

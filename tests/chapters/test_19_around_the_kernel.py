@@ -17,7 +17,7 @@ from cutetut import reference
 from cutetut.course import notebooks, provenance
 from cutetut.measure import bench, mistakes
 from cutetut.widgets import Timeline
-from tests.chapters import exercises
+from tests.chapters import benchmarks, exercises
 
 NAME = "19_fa_pingpong"
 
@@ -103,7 +103,7 @@ def test_the_benchmark_writes_the_timeline_and_the_mistakes(
     monkeypatch.setitem(space, "TRACED", ("all of it", "no overlap"))
     monkeypatch.setitem(space, "compared", compared)
     monkeypatch.setattr(provenance, "collect", dict)
-    monkeypatch.setattr(bench, "data_file", lambda name: tmp_path / f"{name}.json")
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
     monkeypatch.setattr(mistakes, "on_gpu", lambda notebook, tried: outcomes if notebook == NAME else None)
     rows = names["benchmark"]()
     assert len(rows) == len(asked) == 18 + len(names["MAIN"]) * 3 + len(names["ALONE"])
