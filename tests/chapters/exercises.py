@@ -29,23 +29,39 @@ def printed(cell: Any) -> str:
     return "".join(output.get("text", "") for output in cell.outputs if output.output_type == "stream")
 
 
+def printed_by(notebook: Any, name: str) -> str:
+    """What the notebook's cell of this id has printed."""
+    return printed(next(cell for cell in notebook.cells if cell.id == name))
+
+
+def executed_with(chapter: str, cells: Mapping[str, str], folder: Path) -> Any:
+    """The chapter, executed on this session's backend with further code cells at its end, by their ids."""
+    notebook = notebooks.read(chapter)
+    notebook.cells += [nbformat.v4.new_code_cell(source, id=name) for name, source in cells.items()]
+    return _executed(notebook, folder / f"{chapter}.ipynb")
+
+
 def answered(chapter: str, folder: Path) -> list[tuple[str, str]]:
     """What each exercise of a chapter prints as it stands, and with its solution; `folder` is for scratch."""
     notebook = notebooks.read(chapter)
     if any(solution.cell_type == "markdown" for _, solution in pairs(notebook.cells)):
-        notebook = _executed_with_solutions(notebook, folder / f"{chapter}.ipynb")
+        notebook = _executed(_unfolded(notebook), folder / f"{chapter}.ipynb")
     return [(printed(start), printed(solution)) for start, solution in pairs(notebook.cells)]
 
 
-def _executed_with_solutions(notebook: Any, path: Path) -> Any:
-    """The notebook with its folded solutions as code cells, executed on this session's backend."""
+def _executed(notebook: Any, path: Path) -> Any:
+    nbformat.write(notebook, path)
+    return execute.executed(path)
+
+
+def _unfolded(notebook: Any) -> Any:
+    """The notebook with its folded solutions as code cells."""
     notebook = copy.deepcopy(notebook)
     folded = [solution for _, solution in pairs(notebook.cells) if solution.cell_type == "markdown"]
     for index, cell in enumerate(notebook.cells):
         if any(cell is solution for solution in folded):
             notebook.cells[index] = nbformat.v4.new_code_cell(_folded(cell.source), id=cell.id)
-    nbformat.write(notebook, path)
-    return execute.executed(path)
+    return notebook
 
 
 def _folded(source: str) -> str:

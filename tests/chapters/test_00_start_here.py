@@ -132,95 +132,46 @@ def test_what_the_text_claims_is_in_the_tables() -> None:
 
 # Exercises ----------------------------------------------------------------------------------------------------
 
-ANSWERS = '''
+ANSWER = """
 @cute.kernel
-def ignores_x(x: cute.Tensor, y: cute.Tensor):
+def {name}({parameters}):
     tid, _, _ = cute.arch.thread_idx()
     cta, _, _ = cute.arch.block_idx()
     i = cta * THREADS + tid
-    if i < cute.size(x):
-        y[i] = cutlass.Float32(cute.size(x) - 1 - i)
-
-
-@cute.kernel
-def nan_everywhere(x: cute.Tensor, y: cute.Tensor):
-    tid, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    i = cta * THREADS + tid
-    if i < cute.size(x):
-        y[i] = x[i] * float("nan")
-
-
-@cute.kernel
-def no_predicate(x: cute.Tensor, y: cute.Tensor):
-    tid, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    i = cta * THREADS + tid
-    y[i] = x[cute.size(x) - 1 - i]
-
-
-@cute.kernel
-def from_the_other_end(x: cute.Tensor, y: cute.Tensor):
-    tid, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    i = cta * THREADS + tid
-    if i < cute.size(x):
-        y[cute.size(x) - 1 - i] = x[i]
-
-
-@cute.kernel
-def one_thread_does_all(x: cute.Tensor, y: cute.Tensor):
-    tid, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
+    {body}
+"""
+REVERSED = {  # x in reverse, or not
+    "ignores_x": "if i < cute.size(x): y[i] = cutlass.Float32(cute.size(x) - 1 - i)",
+    "nan_everywhere": 'if i < cute.size(x): y[i] = x[i] * float("nan")',
+    "no_predicate": "y[i] = x[cute.size(x) - 1 - i]",
+    "from_the_other_end": "if i < cute.size(x): y[cute.size(x) - 1 - i] = x[i]",
+    "one_thread_does_all": """
     if cta == 0 and tid == 0:
-        for i in cutlass.range(cute.size(x), unroll=1):
-            y[i] = x[cute.size(x) - 1 - i]
-
-
-@cute.kernel
-def early_out(x: cute.Tensor, y: cute.Tensor):
+        for each in cutlass.range(cute.size(x), unroll=1):
+            y[each] = x[cute.size(x) - 1 - each]""",
+    "early_out": """
     n = cute.size(x)
-    tid, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    j = n - 1 - (cta * THREADS + tid)
+    j = n - 1 - i
     if j >= 0:
-        y[n - 1 - j] = x[j]
-
-
-@cute.kernel
-def powers(x: cute.Tensor, y: cute.Tensor, c: cutlass.Constexpr):
-    tid, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    i = cta * THREADS + tid
+        y[n - 1 - j] = x[j]""",
+}
+POLYNOMIALS = {
+    "powers": """
     if i < cute.size(x):
         total, power = cutlass.Float32(c[0]), cutlass.Float32(1.0)
         for k in cutlass.range_constexpr(1, len(c)):
             power = power * x[i]
             total = total + c[k] * power
-        y[i] = total
-
-
-@cute.kernel
-def constant(x: cute.Tensor, y: cute.Tensor, c: cutlass.Constexpr):
-    tid, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    i = cta * THREADS + tid
-    if i < cute.size(x):
-        y[i] = cutlass.Float32(c[0])
-
-
-@cute.kernel
-def by_reversed(x: cute.Tensor, y: cute.Tensor, c: cutlass.Constexpr):
-    tid, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    i = cta * THREADS + tid
+        y[i] = total""",
+    "constant": "if i < cute.size(x): y[i] = cutlass.Float32(c[0])",
+    "by_reversed": """
     if i < cute.size(x):
         value = x[i]
         total = cutlass.Float32(c[len(c) - 1])
         for k in cutlass.range_constexpr(len(c) - 2, -1, -1):
             total = c[k] + value * total
-        y[i] = total
-'''
+        y[i] = total""",
+}
 CHECKS = {1: "check_idle", 2: "check_reverse", 3: "check_culprit", 4: "check_warps", 5: "check_polynomial"}
 WRONG = {  # a part of what the check has to say
     1: {
@@ -269,8 +220,13 @@ RIGHT = {
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The exercises' checks with what they use, and answers that are kernels."""
     cells = [*(f"ex{number}-check" for number in CHECKS), "ex2", "ex5"]
+    two = "x: cute.Tensor, y: cute.Tensor"
+    answers = [ANSWER.format(name=name, parameters=two, body=body) for name, body in REVERSED.items()]
+    three = f"{two}, c: cutlass.Constexpr"
+    answers += [ANSWER.format(name=name, parameters=three, body=body) for name, body in POLYNOMIALS.items()]
     solution = exercises.renamed(CHAPTER, "ex5-solution", "polynomial_kernel", "polynomial_kernel_of_the_solution")
-    return exercises.defined(CHAPTER, cells, tmp_path_factory.mktemp("cells"), ANSWERS + solution, re=re)
+    extra = "\n".join([*answers, solution])
+    return exercises.defined(CHAPTER, cells, tmp_path_factory.mktemp("cells"), extra, re=re)
 
 
 test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, exercises.with_no_answers(WRONG))

@@ -157,15 +157,6 @@ def test_the_benchmark_has_rows_for_every_walk_and_keeps_its_tables(
         chapter.kept("counters", "counters")
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize("launches", [0, 9])
-def test_without_all_counters_there_are_none(
-    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, launches: int
-) -> None:
-    benchmarks.count_launches(launches, monkeypatch)
-    assert chapter.counted_on_gpu() == {}
-
-
 def recorded(what: str = "") -> dict[str, Any]:
     """The chapter's table of this name, or skip the test."""
     path = bench.data_file(CHAPTER + what)

@@ -233,12 +233,6 @@ def test_the_benchmark_has_rows_for_every_rung_and_keeps_its_tables(
         chapter.kept("counters")
 
 
-@pytest.mark.emulator
-def test_without_counters_the_speeds_are_measured(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    benchmarks.count_launches(0, monkeypatch)
-    assert chapter.counted_on_gpu() == {}
-
-
 def test_what_the_text_claims_is_in_the_tables(chapter: ModuleType) -> None:
     if not bench.data_file(CHAPTER).is_file():
         pytest.skip(f"not measured yet: python -m cutetut bench {CHAPTER}, on an H200")

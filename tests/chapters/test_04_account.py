@@ -119,14 +119,6 @@ def test_the_benchmark_writes_what_the_chapter_reads(
     assert records.read(CHAPTER, "mistakes") == outcomes
 
 
-@pytest.mark.parametrize("launches", [0, 7])
-def test_without_all_counters_there_are_none(
-    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, launches: int
-) -> None:
-    benchmarks.count_launches(launches, monkeypatch)
-    assert chapter.counted_on_gpu() == {}
-
-
 def test_an_attempt_without_a_mistake_is_right(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(chapter.MISTAKES, "no fill", [])
     launch, right = chapter.attempt("no fill")

@@ -242,15 +242,6 @@ def test_the_benchmark_has_a_row_for_everything_and_keeps_its_tables(
     assert stored["first halves only"] * 2 == stored["halves apart"] == pytest.approx(4 * 128**2 / 2.0 / 1e6)
 
 
-@pytest.mark.parametrize("launches", [0, 10])
-def test_without_all_counters_there_are_none(
-    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], launches: int
-) -> None:
-    benchmarks.count_launches(launches, monkeypatch)
-    assert chapter.counted_on_gpu() == {}
-    assert "no counts" in capsys.readouterr().out
-
-
 def test_what_the_text_claims_is_in_the_tables(chapter: ModuleType) -> None:
     try:
         counters = records.read(CHAPTER, "counters")

@@ -338,15 +338,6 @@ def test_the_benchmark_has_rows_for_every_rung_and_keeps_its_tables(
         chapter.kept("counters")
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize("launches", [0, 11])
-def test_without_all_counters_there_are_none(
-    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, launches: int
-) -> None:
-    benchmarks.count_launches(launches, monkeypatch)
-    assert chapter.counted_on_gpu() == {}
-
-
 def test_what_the_text_claims_is_in_the_table() -> None:
     if not bench.data_file(CHAPTER).is_file():
         pytest.skip("not measured yet: python -m cutetut bench 06_smem_tiling, on an H200")
