@@ -19,9 +19,9 @@ from cutetut.inspect.diagnose import diagnose
 from cutetut.measure import bench, mistakes, nsight
 from tests.chapters import exercises
 from tests.chapters.products import exact, wide
+from tests.chapters.wgmma import BLAS, DESCRIPTORS, SWIZZLES, assert_described, constraints
 
 CHAPTER = "08_wgmma_ss"
-BLAS = {"NT": ("MN", "MN"), "TN": ("K", "K"), "NN": ("MN", "K"), "TT": ("K", "MN")}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def error(C: torch.Tensor, A: torch.Tensor, B: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("swizzle", ["INTER", "SW32", "SW64", "SW128"])
+@pytest.mark.parametrize("swizzle", SWIZZLES)
 @pytest.mark.parametrize("blas", BLAS)
 def test_every_major_and_swizzle_matches_float64(
     chapter: ModuleType, rng: np.random.Generator, device: str, blas: str, swizzle: str, dtype: torch.dtype
@@ -151,22 +151,9 @@ def test_the_single_tile_refuses_other_shapes(device: str, shapes: tuple[tuple[i
 
 def test_the_two_constraints_are_independent(chapter: ModuleType) -> None:
     """All four combinations of holding and failing occur, and the messages say which."""
-
-    def holds(constraint: Any, *args: Any) -> bool:
-        try:
-            constraint(*args)
-        except ValueError as error:
-            assert str(error).startswith(("MMA atom:", "layout atom:"))
-            return False
-        return True
-
-    seen = set()
-    for rows, k in ((32, 16), (48, 24), (64, 24), (64, 64), (32, 64), (64, 32)):
-        for mode in (chapter.K_MAJOR, chapter.MN_MAJOR):
-            for swizzle in chapter.SWIZZLES:
-                fits = holds(chapter.swizzle_constraint, "A", rows, k, mode, swizzle)
-                seen.add((holds(chapter.mma_constraint, "A", rows, k, 64), fits))
-    assert seen == {(a, b) for a in (True, False) for b in (True, False)}
+    assert tuple(chapter.SWIZZLES) == SWIZZLES
+    found = constraints(chapter.mma_constraint, chapter.swizzle_constraint, (chapter.K_MAJOR, chapter.MN_MAJOR))
+    assert set(found.values()) == {(a, b) for a in (True, False) for b in (True, False)}
 
 
 @pytest.mark.parametrize("n", [8, 64, 256])
@@ -186,17 +173,7 @@ def test_the_accumulator_map_is_that_of_the_manual(chapter: ModuleType, device: 
             assert D[thread, v].item() == row + 64 * col
 
 
-@pytest.mark.parametrize(
-    ("mode", "swizzle", "expected"),  # leading and stride byte offset, swizzle code: section 9.7.15.5.1.2
-    [
-        ("K", "INTER", (2048, 128, 0)),
-        ("K", "SW64", (None, 512, 2)),
-        ("K", "SW128", (None, 1024, 1)),
-        ("MN", "INTER", (2048, 128, 0)),
-        ("MN", "SW32", (256, 2048, 3)),
-        ("MN", "SW128", (None, 2048, 1)),
-    ],
-)
+@pytest.mark.parametrize(("mode", "swizzle", "expected"), DESCRIPTORS)
 @pytest.mark.emulator
 def test_descriptors_of_the_running_kernel(
     chapter: ModuleType, rng: np.random.Generator, mode: str, swizzle: str, expected: tuple[int | None, int, int]
@@ -204,12 +181,7 @@ def test_descriptors_of_the_running_kernel(
     A, B = (operand(rng, 128, 64, mode, torch.float16, "cpu") for _ in range(2))
     issues = descriptors.used(chapter.wgmma_gemm, A, B, torch.zeros(128, 128), swizzle)
     assert len(issues) == 2 * 2 * 4
-    lbo, sbo, code = expected
-    for issue in issues:
-        assert issue.a is not None and issue.a.base_offset == 0
-        for found in (issue.a, issue.b):
-            assert (found.stride, found.swizzle) == (sbo, code)
-            assert lbo is None or found.leading == lbo
+    assert_described(issues, expected)
 
 
 @pytest.mark.emulator
