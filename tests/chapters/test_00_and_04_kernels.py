@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cutetut.course import notebooks
-from tests.chapters.products import exact, normal
+from tests.chapters.products import assert_spreads_nan_and_inf, assert_writes_its_result_alone, exact, normal
 
 CHAPTERS = ("00_start_here", "04_scalar_fma_gemm")
 
@@ -118,23 +118,13 @@ def test_scalar_gemm_puts_every_element_in_its_place(scalar: ModuleType, device:
 def test_scalar_gemm_spreads_nan_and_inf_to_their_row_and_column_only(
     scalar: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = normal(rng, device, torch.float32, (128, 8), (128, 8))
-    A[5, 2], B[77, 0] = float("nan"), float("inf")
-    C = scalar.scalar_gemm(A, B).cpu()
-    assert C[5].isnan().all()
-    touched = torch.zeros(128, 128, dtype=torch.bool)
-    touched[5, :], touched[:, 77] = True, True
-    assert torch.equal(~C.isfinite(), touched)
+    assert_spreads_nan_and_inf(scalar.scalar_gemm, *normal(rng, device, torch.float32, (128, 8), (128, 8)))
 
 
 def test_scalar_gemm_writes_into_the_tensor_it_is_given_and_nowhere_else(
     scalar: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = normal(rng, device, torch.float32, (128, 8), (128, 8))
-    memory = torch.full((3, 128, 128), 7.0, device=device)
-    scalar.scalar_gemm(A, B, memory[1])
-    assert (memory[0] == 7).all() and (memory[2] == 7).all()
-    assert np.abs(memory[1].cpu().numpy() - exact(A, B)).max() < 1e-4
+    assert_writes_its_result_alone(scalar.scalar_gemm, *normal(rng, device, torch.float32, (128, 8), (128, 8)))
 
 
 def test_scalar_gemm_compiles_once_per_shape(scalar: ModuleType, rng: np.random.Generator, device: str) -> None:

@@ -19,7 +19,13 @@ from cutetut.inspect import profile, sass
 from cutetut.inspect.compiled import KernelInfo, inspect
 from cutetut.measure import bench, mistakes
 from tests.chapters import benchmarks, contract
-from tests.chapters.products import assert_product, exact, normal
+from tests.chapters.products import (
+    assert_product,
+    assert_spreads_nan_and_inf,
+    assert_writes_its_result_alone,
+    exact,
+    normal,
+)
 
 CHAPTER = "06_smem_tiling"
 F32 = torch.float32
@@ -112,21 +118,13 @@ def test_integers_are_exact(chapter: ModuleType, rng: np.random.Generator, devic
 def test_nan_and_inf_spread_to_their_row_and_column_only(
     chapter: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = normal(rng, device, F32, (128, 48), (128, 48))
-    A[5, 40], B[77, 0] = float("nan"), float("inf")
-    touched = torch.zeros(128, 128, dtype=torch.bool)
-    touched[5, :], touched[:, 77] = True, True
-    assert torch.equal(~chapter.smem_gemm(A, B).cpu().isfinite(), touched)
+    assert_spreads_nan_and_inf(chapter.smem_gemm, *normal(rng, device, F32, (128, 48), (128, 48)))
 
 
 def test_writes_into_the_tensor_it_is_given_and_nowhere_else(
     chapter: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = normal(rng, device, F32, (128, 16), (128, 16))
-    memory = torch.full((3, 128, 128), 7.0, device=device)
-    chapter.smem_gemm(A, B, memory[1])
-    assert (memory[0] == 7).all() and (memory[2] == 7).all()
-    assert_product(memory[1], A, B)
+    assert_writes_its_result_alone(chapter.smem_gemm, *normal(rng, device, F32, (128, 16), (128, 16)))
 
 
 def test_compiles_once_per_shape_and_plan(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:

@@ -13,7 +13,13 @@ from cutetut.course import notebooks
 from cutetut.course.difference import difference
 from cutetut.inspect import profile
 from cutetut.measure import bench, mistakes
-from tests.chapters.products import assert_product, exact, normal
+from tests.chapters.products import (
+    assert_product,
+    assert_spreads_nan_and_inf,
+    assert_writes_its_result_alone,
+    exact,
+    normal,
+)
 
 CHAPTER = "07_mma_sync"
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
@@ -104,22 +110,13 @@ def test_every_element_is_in_its_place(chapter: ModuleType, device: str) -> None
 def test_nan_and_inf_spread_to_their_row_and_column_only(
     chapter: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = normal(rng, device, BF16, (128, 64), (128, 64))
-    A[5, 40], B[77, 0] = float("nan"), float("inf")
-    C = chapter.mma_gemm(A, B).cpu()
-    touched = torch.zeros(128, 128, dtype=torch.bool)
-    touched[5, :], touched[:, 77] = True, True
-    assert torch.equal(~C.isfinite(), touched)
+    assert_spreads_nan_and_inf(chapter.mma_gemm, *normal(rng, device, BF16, (128, 64), (128, 64)))
 
 
 def test_writes_into_the_tensor_it_is_given_and_nowhere_else(
     chapter: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = normal(rng, device, BF16, (128, 32), (128, 32))
-    memory = torch.full((3, 128, 128), 7.0, dtype=BF16, device=device)
-    chapter.mma_gemm(A, B, memory[1])
-    assert (memory[0] == 7).all() and (memory[2] == 7).all()
-    assert_product(memory[1], A, B)
+    assert_writes_its_result_alone(chapter.mma_gemm, *normal(rng, device, BF16, (128, 32), (128, 32)))
 
 
 def test_compiles_once_per_shape_type_and_plan(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
