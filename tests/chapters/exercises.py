@@ -49,6 +49,14 @@ def answered(chapter: str, folder: Path) -> list[tuple[str, str]]:
     return [(printed(start), printed(solution)) for start, solution in pairs(notebook.cells)]
 
 
+def assert_solved(notebook: Any, count: int) -> None:
+    """An executed chapter has so many exercises: each is wrong as it stands, and right with its solution."""
+    found = pairs(notebook.cells)
+    assert len(found) == count
+    for start, solution in found:
+        assert printed(start).startswith("not yet: ") and printed(solution) == "right\n"
+
+
 def _executed(notebook: Any, path: Path) -> Any:
     nbformat.write(notebook, path)
     return execute.executed(path)

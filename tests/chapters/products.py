@@ -43,7 +43,10 @@ def assert_writes_its_result_alone(multiply: Callable[..., Any], A: torch.Tensor
 
 
 def assert_spreads_nan_and_inf(multiply: Callable[..., torch.Tensor], A: torch.Tensor, B: torch.Tensor) -> None:
-    """A NaN at the end of row 5 of A and an infinity at the start of row 77 of B spoil that row and column of C only."""
+    """A NaN at the end of row 5 of A and an infinity at the start of row 77 of B spoil that row and column of C alone.
+
+    They are in the last and in the first tile along K; A and B, of 128 rows at least, keep them.
+    """
     A[5, -1], B[77, 0] = float("nan"), float("inf")
     C = multiply(A, B).cpu()
     touched = torch.zeros(C.shape, dtype=torch.bool)
