@@ -24,7 +24,7 @@ ROUNDED = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-10, torch.float8_e4m3fn
 
 @pytest.fixture(scope="module")
 def chapter() -> ModuleType:
-    return notebooks.load(NAME)
+    return notebooks.load(NAME, exercises.HELPER_TAGS)
 
 
 def agrees(chapter: ModuleType, device: str, shape: tuple[int, int, int], dtype: torch.dtype, **change: object) -> None:
@@ -109,11 +109,6 @@ def test_without_a_trace_no_clock_is_read(chapter: ModuleType, device: str) -> N
     assert counts[False] == 0 < counts[True]
 
 
-@pytest.fixture(scope="module")
-def experiments() -> ModuleType:
-    return notebooks.load(NAME, ("imports", "kernel", "bench"))
-
-
 EXPERIMENTS = [
     "ping-pong, each a tile of 128x128",
     "one fence per tile of C",
@@ -124,25 +119,25 @@ EXPERIMENTS = [
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_experiments_compute_the_same(experiments: ModuleType, device: str, name: str) -> None:
+def test_experiments_compute_the_same(chapter: ModuleType, device: str, name: str) -> None:
     """What was tried and not kept was right too; K is long enough to go round the ring more than twice."""
-    assert list(experiments.EXPERIMENTS) == EXPERIMENTS
-    lines, cfg = experiments.EXPERIMENTS[name]
+    assert list(chapter.EXPERIMENTS) == EXPERIMENTS
+    lines, cfg = chapter.EXPERIMENTS[name]
     kernel = notebooks.changed(NAME, lines)
     agrees(kernel, device, (300, 264, 832), torch.bfloat16, **dataclasses.asdict(cfg) | {"sms": 2})
 
 
 @pytest.mark.parametrize(("shape", "clusters"), [((300, 264, 832), 3), ((512, 768, 256), 4)], ids=str)
 def test_tiles_left_over_are_multiplied_in_parts(
-    experiments: ModuleType, device: str, shape: tuple[int, int, int], clusters: int
+    chapter: ModuleType, device: str, shape: tuple[int, int, int], clusters: int
 ) -> None:
     """One left-over tile of four for three clusters, and two of six for four: the parts of a tile run at once."""
-    lines, cfg = experiments.ODD_WAVES["odd waves, stream-K"]
+    lines, cfg = chapter.ODD_WAVES["odd waves, stream-K"]
     kernel = notebooks.changed(NAME, lines)
     agrees(kernel, device, shape, torch.bfloat16, **dataclasses.asdict(cfg) | {"sms": 2 * clusters})
 
 
-def test_every_rung_computes_the_same(experiments: ModuleType, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_rung_computes_the_same(chapter: ModuleType, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rung of the ladder as `benchmark` launches it, at 256 in place of 4096, against float64."""
 
     def operands(M: int, N: int, K: int, dtype: torch.dtype) -> list[torch.Tensor]:
@@ -158,10 +153,10 @@ def test_every_rung_computes_the_same(experiments: ModuleType, device: str, monk
         return [labels]
 
     expected = exact(*operands(256, 256, 256, torch.bfloat16)[:2])
-    monkeypatch.setattr(experiments, "random_operands", operands)
-    monkeypatch.setattr(experiments, "refuse_wrong", agrees)
-    monkeypatch.setattr(experiments.bench, "compare", compare)
-    names = [row["kernel"] for row in experiments.rung_rows(256)]
+    monkeypatch.setattr(chapter, "random_operands", operands)
+    monkeypatch.setattr(chapter, "refuse_wrong", agrees)
+    monkeypatch.setattr(chapter.bench, "compare", compare)
+    names = [row["kernel"] for row in chapter.rung_rows(256)]
     assert [name[:2] for name in names] == ["04", "07", "08", "12", "13"]
     kernels = {rung.notebook[:2]: rung.kernel for rung in rungs.RUNGS[:-1]}
     for name in names[:-1]:
@@ -169,12 +164,12 @@ def test_every_rung_computes_the_same(experiments: ModuleType, device: str, monk
     assert not re.fullmatch(rungs.RUNGS[-1].kernel, names[-1])  # the headline is the tuner's row, over 2 s
 
 
-def test_a_wrong_result_is_not_timed(experiments: ModuleType) -> None:
+def test_a_wrong_result_is_not_timed(chapter: ModuleType) -> None:
     right = torch.ones(8, 8)
-    experiments.refuse_wrong(right * 1.004, right, torch.bfloat16, "rounded")
+    chapter.refuse_wrong(right * 1.004, right, torch.bfloat16, "rounded")
     for wrong in (right * 1.006, right.clone().fill_diagonal_(torch.nan), right.roll(1) - 2):
         with pytest.raises(AssertionError, match="off: relative error"):
-            experiments.refuse_wrong(wrong, right, torch.bfloat16, "off")
+            chapter.refuse_wrong(wrong, right, torch.bfloat16, "off")
 
 
 @pytest.mark.emulator
@@ -188,12 +183,11 @@ def test_c_is_stored_once(chapter: ModuleType) -> None:
     assert (stores.asked, stores.requests) == (C.nbytes, 256 * 256 // (64 * 64))
 
 
-def test_clocks_that_two_warps_noted_make_a_timeline() -> None:
+def test_clocks_that_two_warps_noted_make_a_timeline(chapter: ModuleType) -> None:
     """A consumer's warps share an entry: what it holds of one may be later than the next event of another."""
-    helpers = notebooks.load(NAME, exercises.HELPER_TAGS)
     late = [[[10, 20, 30, -1]], [[50, 40, 60, -1], [70, 75, 90, 95]], [[50, 40, 45, -1], [-1, -1, -1, -1]]]
-    found = helpers.spans(late)
-    assert helpers.Timeline({"one": found}, kinds=["waits", "loads", "multiplies", "stores"])
+    found = chapter.spans(late)
+    assert chapter.Timeline({"one": found}, kinds=["waits", "loads", "multiplies", "stores"])
     assert [(one.start, one.end) for one in found] == [
         (10, 20), (20, 30), (50, 50), (50, 60), (70, 75), (75, 95), (50, 50), (50, 50)
     ]  # fmt: skip
