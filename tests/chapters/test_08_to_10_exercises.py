@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
-import torch
 
-from cutetut.course import notebooks
 from tests.chapters import exercises
+from tests.chapters.exercises import FUNCTIONS, NUMBERS
 
 SUPPORT = {  # cells whose definitions the checks use, and what they compute besides
     "08_wgmma": (("look",), "cute_D = layouts.partition(wide_mma, (64, 64))"),
     "09_swizzled_smem": (("look", "place", "constraints-table", "raw"), 'measured = {"K_SW64": places("K_SW64")}'),
     "10_wgmma_async": (("check",), ""),
 }
-ANSWERS = """
-def nothing(*arguments):
-    pass
-
-
-def from_torch(*arguments):
-    return torch.zeros(64, 64) @ torch.zeros(64, 64).T
-
-
-def ones(*arguments):
-    arguments[0].fill(1.0)
-
-
-def nans(*arguments):
-    arguments[0].fill(float("nan"))
-"""
 MORE = {
     "08_wgmma": """
 def old_values_twice(tCrC, tCgC):
@@ -188,9 +170,6 @@ def by_jit(sB: cute.Tensor, mB: cute.Tensor, tid: cutlass.Int32):
     cute.arch.sync_threads()
 """,
 }
-OTHER = ["None", "'text'", "(1, 2)", "np.float64(3)", "float('nan')"]  # for functions: nothing of the kind
-NUMBERS = ["None", "'8'", "float('nan')", "(1,)", "True", "1.5"]
-FUNCTIONS = [*OTHER, "nothing", "from_torch"]
 CHECKS: dict[str, dict[str, tuple[list[str], list[str]]]] = {  # wrong answers, and right ones
     "08_wgmma": {
         "check_owner": (
@@ -239,16 +218,10 @@ CASES = [(chapter, check, which) for chapter, checks in CHECKS.items() for check
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """For each chapter its checks, what they use, and answers that are functions."""
-    found = {}
-    for chapter, (cells, computed) in SUPPORT.items():
-        ids = [cell.id for cell in notebooks.read(chapter).cells]
-        checks = [name for name in ids if re.fullmatch(r"ex\d.*-check", name)]
-        loaded = notebooks.load("08_wgmma", exercises.HELPER_TAGS)  # as another cell of 09 and 10 does
-        more = {"CHAPTER": chapter, **({} if chapter == "08_wgmma" else {"chapter08": loaded})}
-        torch.manual_seed(3)
-        extra = f"{computed}\n{ANSWERS}{MORE[chapter]}"
-        found[chapter] = exercises.defined(chapter, [*cells, *checks], tmp_path_factory.mktemp(chapter), extra, **more)
-    return found
+    return {
+        chapter: exercises.judges(chapter, tmp_path_factory.mktemp(chapter), MORE[chapter], cells, computed)
+        for chapter, (cells, computed) in SUPPORT.items()
+    }
 
 
 @pytest.mark.emulator
@@ -256,20 +229,10 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
 def test_answers_are_judged(
     names: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], chapter: str, check: str, which: int
 ) -> None:
-    for answer in CHECKS[chapter][check][which]:
-        said = exercises.verdict(f"{check}({answer})", names[chapter], capsys)
-        if which:
-            assert said == "right\n", (answer, said)
-        else:
-            assert said.startswith("not yet: ") and len(said) > 12 and said.count("\n") == 1, (answer, said)
+    exercises.assert_judged(check, CHECKS[chapter][check][which], bool(which), names[chapter], capsys)
 
 
 @pytest.mark.emulator
 @pytest.mark.parametrize("chapter", SUPPORT)
 def test_each_solution_belongs_to_an_exercise(chapter: str) -> None:
-    cells = notebooks.read(chapter).cells
-    pairs = exercises.pairs(cells)
-    assert [solution.id for _, solution in pairs] == [c.id for c in cells if c.id.endswith("-solution")]
-    assert len(pairs) >= 4
-    for exercise, solution in pairs:
-        assert "exercise" in notebooks.tags(exercise) and set(notebooks.tags(solution)) == {"solution", "hide-cell"}
+    exercises.assert_paired(chapter)
