@@ -57,7 +57,7 @@ SOURCES = {
         "def make(n, to):\n    return torch.zeros(n).to(to)\n\n\n"
         "from_dlpack(make(1, torch.float16))\nfrom_dlpack(make(1, cutetut.device))"
     ),
-    "an argument": "def run(x, y=1):\n    from_dlpack(x)\n\n\nrun(torch.ones(1).to(cutetut.device))\nrun(torch.ones(1))",
+    "arguments": "def run(x, y=1):\n    from_dlpack(x)\n\n\nrun(torch.ones(1).to(cutetut.device))\nrun(torch.ones(1))",
     "a lambda": "mark = lambda t: from_dlpack(t)\nmark(torch.zeros(1))",
     "a partial function": "def run(x, y):\n    from_dlpack(y)\n\n\npartial(run, 1)(torch.zeros(1))",
     "an early end": (
