@@ -1,4 +1,4 @@
-"""What a chapter says before anything runs: the stake, with the numbers that its own cell prints. And how prose breaks."""
+"""What a chapter says before anything runs: the stake, with numbers that its own cell prints. And how prose breaks."""
 
 from __future__ import annotations
 
