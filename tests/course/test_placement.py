@@ -90,7 +90,8 @@ def happened(source: str, monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
     for name, content in {"cutetut": {"device": "meta"}, "cutlass.cute.runtime": {"from_dlpack": from_dlpack}}.items():
         module = types.ModuleType(name)
-        vars(module).update(content)
+        for key, value in content.items():
+            setattr(module, key, value)
         monkeypatch.setitem(sys.modules, name, module)
     exec(compile(source, "cell", "exec"), {})  # a cell runs so, too
     return lines
