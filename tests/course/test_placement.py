@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -88,10 +89,13 @@ def happened(source: str, monkeypatch: pytest.MonkeyPatch) -> set[int]:
         if tensor.device.type == "cpu":
             lines.add(sys._getframe(1).f_lineno)
 
-    for name, content in {"cutetut": {"device": "meta"}, "cutlass.cute.runtime": {"from_dlpack": from_dlpack}}.items():
+    stand_ins: tuple[tuple[str, str, Any], ...] = (
+        ("cutetut", "device", "meta"),
+        ("cutlass.cute.runtime", "from_dlpack", from_dlpack),
+    )
+    for name, attribute, value in stand_ins:
         module = types.ModuleType(name)
-        for key, value in content.items():
-            setattr(module, key, value)
+        setattr(module, attribute, value)
         monkeypatch.setitem(sys.modules, name, module)
     exec(compile(source, "cell", "exec"), {})  # a cell runs so, too
     return lines
