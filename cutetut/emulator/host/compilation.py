@@ -112,7 +112,8 @@ def engine_with_our_calls(dsl: Any, original: Callable[..., Any]) -> Callable[..
     """Each execution engine gets callbacks of its own, with the PTX that its compilation just wrote."""
 
     def jit(self: Any, module: Any, opt_level: int = 2, shared_libs: Any = ()) -> Any:
-        engine = original(self, module, opt_level, shared_libs)
+        # the host's code only fills in arguments, which is quicker done than optimised
+        engine = original(self, module, 0, shared_libs)
         calls = HostCalls(_read(_owner(dsl, self).compile_options.full_ptx_path))
         calls.register(engine)
         engine.cutetut_calls = calls  # native code holds their addresses: they live as long as the engine
