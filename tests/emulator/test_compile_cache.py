@@ -111,7 +111,13 @@ def test_the_same_kernel_in_another_folder_is_the_same_entry(
     """Its errors show the line of the file it was loaded from, also when the first one has gone."""
     runs: list[str] = []
     original = PassManager.run
-    monkeypatch.setattr(PassManager, "run", lambda self, *args: (runs.append(name), original(self, *args))[1])
+
+    def counted(self: PassManager, *args: Any) -> Any:
+        runs.append(name)
+        return original(self, *args)
+
+    monkeypatch.setattr(PassManager, "run", counted)
+    name = ""
     for name in ("first", "zweiter Ordner, für später"):
         x = torch.zeros(16)
         function = cute.compile(_host_in(tmp_path / name), from_dlpack(x))
@@ -174,7 +180,12 @@ def test_few_entries_look_for_what_must_go(folder: Path, monkeypatch: pytest.Mon
     """Each looks through the whole folder, so it is done once for many entries, and the limit holds all the same."""
     looks: list[Path] = []
     original = compile_cache._make_room
-    monkeypatch.setattr(compile_cache, "_make_room", lambda where: (looks.append(where), original(where))[1])
+
+    def counted(where: Path) -> None:
+        looks.append(where)
+        original(where)
+
+    monkeypatch.setattr(compile_cache, "_make_room", counted)
     monkeypatch.setattr(compile_cache, "LARGEST", 160_000)
     most = 0
     for i in range(300):
