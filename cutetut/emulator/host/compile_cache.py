@@ -1,4 +1,4 @@
-"""Compiled kernels on disk, so that a second process does not compile what a first one did.
+"""Compiled kernels on disk, and their machine code as text: a second process does not do again what a first one did.
 
 An entry is found by a hash of everything that went into it, and never changes.  It is one zip file, which carries
 checksums: a file that was cut short counts as no entry.  Entries appear under their names when they are whole, so any
@@ -113,7 +113,7 @@ class Use:
 
 
 def use() -> Use:
-    """How many compiled functions are kept, and in how many bytes."""
+    """How many entries are kept, and in how many bytes."""
     where = folder()
     entries = _entries(where) if where is not None else []
     return Use(where, len(entries), sum(nbytes for _, nbytes, _ in entries))
