@@ -24,9 +24,10 @@ def _pytest(folder: Path, *options: str) -> str:
     (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     for name in ("test_a.py", LONGEST[-1]):
         (folder / name).write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadscope", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadscope"]
+    less = ["-p", "no:cacheprovider", "-p", "no:nbval"]  # nbval takes a second to import
     done = subprocess.run(
-        [*command, *options, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        [*command, *less, *options, str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )
     return done.stdout + done.stderr
 
