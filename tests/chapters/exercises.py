@@ -35,11 +35,22 @@ def printed_by(notebook: Any, name: str) -> str:
     return printed(next(cell for cell in notebook.cells if cell.id == name))
 
 
-def executed_with(chapter: str, cells: Mapping[str, str], folder: Path) -> Any:
-    """The chapter, executed on this session's backend with further code cells at its end, by their ids."""
+def executed_with(chapter: str, checks: str, cells: Mapping[str, str], folder: Path) -> Any:
+    """The chapter as it is committed, with further code cells at its end, by their ids, executed on this backend.
+
+    They run after what they need of the chapter: imports, kernels, benchmark, helpers, and the cell of the id `checks`.
+    That its other cells print here what is committed is for tests/course/test_committed.py to say.
+    """
     notebook = notebooks.read(chapter)
-    notebook.cells += [nbformat.v4.new_code_cell(source, id=name) for name, source in cells.items()]
-    return _executed(notebook, folder / f"{chapter}.ipynb")
+    needed = copy.deepcopy(notebook)
+    needed.cells = [cell for cell in needed.cells if cell.id == checks or _is_needed(set(notebooks.tags(cell)))]
+    needed.cells += [nbformat.v4.new_code_cell(source, id=name) for name, source in cells.items()]
+    notebook.cells += _executed(needed, folder / f"{chapter}.ipynb").cells[-len(cells) :]
+    return notebook
+
+
+def _is_needed(tags: set[str]) -> bool:
+    return bool(tags & {*HELPER_TAGS}) and "break-it" not in tags
 
 
 def answered(chapter: str, folder: Path) -> list[tuple[str, str]]:

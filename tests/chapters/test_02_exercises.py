@@ -1,4 +1,4 @@
-"""Chapter 02 as a reader runs it, and its exercises' checks with answers of every kind."""
+"""What chapter 02 prints, and its exercises' checks with answers of every kind."""
 
 from __future__ import annotations
 
@@ -138,9 +138,9 @@ for kernel in (by_left_inverse, by_writing, by_coordinate):
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The chapter, executed, with cells behind it that try the checks."""
+    """The chapter, with cells behind it that have tried the checks."""
     tried = {"strange": STRANGE, "wrong": WRONG, "right": RIGHT}
-    return exercises.executed_with(CHAPTER, tried, tmp_path_factory.mktemp("chapter"))
+    return exercises.executed_with(CHAPTER, "checks", tried, tmp_path_factory.mktemp("chapter"))
 
 
 def output(executed: Any, name: str) -> list[str]:
