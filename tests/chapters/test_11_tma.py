@@ -14,7 +14,7 @@ import torch
 from cutetut.course import notebooks
 from cutetut.inspect.compiled import inspect
 from cutetut.measure import bench, mistakes
-from tests.chapters import drafts, exercises
+from tests.chapters import benchmarks, contract, exercises
 from tests.chapters.exercises import FUNCTIONS, NUMBERS
 from tests.chapters.products import normal
 
@@ -69,8 +69,8 @@ def test_the_copy_refuses_what_it_does_not_support(chapter: ModuleType, device: 
 
 
 def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
-    drafts.assert_one_idea(chapter.one_buffer_kernel, chapter.tma_copy_kernel)
-    drafts.assert_contract(CHAPTER)
+    contract.assert_one_idea(chapter.one_buffer_kernel, chapter.tma_copy_kernel)
+    contract.assert_contract(CHAPTER)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_the_benchmark_runs_whole(chapter: ModuleType, monkeypatch: pytest.Monke
     monkeypatch.setattr(chapter.records, "write", lambda name, what, content: written.update({what: content}))
     measured = chapter.lanes_measured
     monkeypatch.setattr(chapter, "lanes_measured", lambda: measured(ctas=2, times=2))
-    timed = drafts.without_a_clock(chapter, monkeypatch)
+    timed = benchmarks.without_a_clock(chapter, monkeypatch)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     assert [row["kernel"] for row in rows] == [*chapter.COPIES] and timed[: len(rows)] == [*chapter.COPIES]
     assert {*written} == {"lanes", "mistakes"}

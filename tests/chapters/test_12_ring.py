@@ -12,7 +12,7 @@ import torch
 from cutetut.course import notebooks
 from cutetut.inspect.compiled import inspect
 from cutetut.measure import bench, mistakes
-from tests.chapters import drafts, exercises
+from tests.chapters import benchmarks, contract, exercises
 from tests.chapters.exercises import FUNCTIONS, NUMBERS
 from tests.chapters.products import assert_product, exact, normal, wide
 
@@ -97,10 +97,10 @@ def test_it_refuses_what_it_does_not_support(chapter: ModuleType, device: str) -
 
 
 def test_the_kernels_keep_to_the_contract(chapter: ModuleType) -> None:
-    drafts.assert_one_idea(chapter.step.async_gemm_kernel, chapter.ring_gemm_kernel)
-    drafts.assert_one_idea(chapter.ring_gemm_kernel, chapter.library_gemm_kernel)
-    drafts.assert_one_idea(chapter.ring_gemm_kernel, chapter.stored().ring_gemm_kernel)
-    drafts.assert_contract(CHAPTER)
+    contract.assert_one_idea(chapter.step.async_gemm_kernel, chapter.ring_gemm_kernel)
+    contract.assert_one_idea(chapter.ring_gemm_kernel, chapter.library_gemm_kernel)
+    contract.assert_one_idea(chapter.ring_gemm_kernel, chapter.stored().ring_gemm_kernel)
+    contract.assert_contract(CHAPTER)
 
 
 def test_both_spellings_move_wait_and_multiply_alike(
@@ -212,7 +212,7 @@ def test_the_benchmark_runs_whole(chapter: ModuleType, monkeypatch: pytest.Monke
     monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
     written: dict[str, Any] = {}
     monkeypatch.setattr(chapter.records, "write", lambda name, what, content: written.update({what: content}))
-    timed = drafts.without_a_clock(chapter, monkeypatch)
+    timed = benchmarks.without_a_clock(chapter, monkeypatch)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     names = [f"{number} {name}" for number in ("10", "12") for name in chapter.PLANS] + ["12 library", "12 C by TMA"]
     assert timed == [*names, "12 C by TMA, ragged both"]
