@@ -65,7 +65,7 @@ def test_every_tile_that_the_model_chooses_in_the_zoo_multiplies_ragged_matrices
     plans = distinct(chapter, chapter.Wide)
     assert len(plans) >= 6 and {out for *_, out in plans} == {BF16, FP16, FP32}
     for plan, dtype, out in plans:
-        shape = plan.bM * plan.cluster + 44, plan.bN + 40, 208
+        shape = plan.bM * plan.cluster - 20, plan.bN + 40, 144
         agrees(chapter, device, shape, dataclasses.replace(plan, clusters=1), dtype, out)
 
 
@@ -84,19 +84,19 @@ def test_every_split_that_the_model_chooses_in_the_zoo_multiplies_ragged_matrice
     [
         ({"bN": 96, "cluster": 1, "early": False}, BF16),
         ({"bM": 256, "bN": 128, "order": "hilbert"}, FP32),
-        ({"cluster": 4, "bN": 64}, BF16),
+        ({"cluster": 4, "bN": 64, "order": "row"}, BF16),
         ({"bM": 192, "bN": 192, "consumers": 3, "cluster": 1, "overlap": False}, BF16),
     ],
     ids=str,
 )
 def test_tiles_that_the_tuner_may_try(chapter: ModuleType, device: str, change: dict[str, Any], out: Any) -> None:
     overlap = change.get("overlap", out == BF16)
-    agrees(chapter, device, (520, 264, 200), chapter.Wide(**{**change, "overlap": overlap}, clusters=2), out=out)
+    agrees(chapter, device, (392, 136, 136), chapter.Wide(**{**change, "overlap": overlap}, clusters=2), out=out)
 
 
-@pytest.mark.parametrize("plan", [{"parts": 8, "bW": 64}, {"bT": 256, "parts": 2}, {"bT": 48, "per_sm": 2}], ids=str)
+@pytest.mark.parametrize("plan", [{"parts": 8, "bW": 64, "bT": 16}, {"bT": 256, "parts": 2}], ids=str)
 def test_splits_that_the_tuner_may_try(chapter: ModuleType, device: str, plan: dict[str, Any]) -> None:
-    agrees(chapter, device, (130, 136, 520), chapter.Split(**plan), FP16)
+    agrees(chapter, device, (20, 136, 520), chapter.Split(**plan), FP16)
 
 
 def test_the_kernels_keep_to_the_contract(chapter: ModuleType) -> None:
