@@ -17,7 +17,7 @@ from cutetut.course import notebooks
 from cutetut.course.difference import body, difference
 from cutetut.inspect.compiled import inspect
 from cutetut.measure import bench
-from tests.chapters import drafts, exercises
+from tests.chapters import benchmarks, contract, exercises
 from tests.chapters.products import assert_product, exact, wide
 
 CHAPTER = "15_past_cublas"
@@ -100,11 +100,11 @@ def test_splits_that_the_tuner_may_try(chapter: ModuleType, device: str, plan: d
 
 
 def test_the_kernels_keep_to_the_contract(chapter: ModuleType) -> None:
-    drafts.assert_contract(CHAPTER)
+    contract.assert_contract(CHAPTER)
     before = chapter.without("clusters", "early launch"), chapter.without("early launch"), chapter.without("split")
     for old, new in ((before[0], before[1]), (before[1], chapter)):
-        drafts.assert_one_idea(old.gemm_kernel, new.gemm_kernel)
-    drafts.assert_one_idea(before[2].split_kernel, chapter.split_kernel)
+        contract.assert_one_idea(old.gemm_kernel, new.gemm_kernel)
+    contract.assert_one_idea(before[2].split_kernel, chapter.split_kernel)
     assert not difference(before[2].gemm_kernel, chapter.gemm_kernel).lines
     assert not [line for line in body(before[0].gemm_kernel) if "cluster" in line or "rank" in line or "depcon" in line]
 
@@ -261,14 +261,6 @@ def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
 # --- the benchmark
 
 
-class Clock:
-    """A timer that launches, and takes no time."""
-
-    def seconds(self, function: Any, launches: int) -> float:
-        function()
-        return 1e-5 * launches
-
-
 class Proposed:
     """cuBLASLt with two algorithms, both of them torch's."""
 
@@ -294,8 +286,6 @@ def benched(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         "rungs_before": lambda A, B, C: {"12": (lambda: C.copy_(A.float() @ B.float().T), C)},
     }.items():  # fmt: skip
         monkeypatch.setattr(chapter, name, value)
-    monkeypatch.setattr(chapter.bench, "CudaTimer", Clock)
-    monkeypatch.setattr(chapter.bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
     monkeypatch.setattr(chapter.records, "write", lambda *written: (tmp_path / str(written[1])).write_text("done"))
     monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
     monkeypatch.setattr(chapter.graphs, "captured", lambda launches: lambda: [launch() for launch in launches])
@@ -303,7 +293,7 @@ def benched(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(chapter.cublaslt, "library", lambda: None)
     monkeypatch.setattr(chapter.cublaslt, "version", lambda library: "13.1.0")
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    return chapter, drafts.without_a_clock(chapter, monkeypatch)
+    return chapter, benchmarks.without_a_clock(chapter, monkeypatch)
 
 
 @pytest.mark.emulator
@@ -339,10 +329,6 @@ def test_a_wrong_kernel_is_not_timed(benched: tuple[ModuleType, list[str]], monk
 # --- exercises
 
 ANSWERS = """
-def nothing(*arguments):
-    return None
-
-
 def nan(*arguments):
     return cutlass.Float32(float("nan"))
 
@@ -431,30 +417,20 @@ RIGHT = {
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("answers")
-    return exercises.defined(CHAPTER, [f"ex{number}-check" for number in range(1, 6)], folder, ANSWERS)
+    return exercises.judges(CHAPTER, tmp_path_factory.mktemp("answers"), ANSWERS)
 
 
-def call(number: int, answer: str) -> str:
-    check = ("check_counts", "check_masks", "check_meet", "check_read", "check_width")[number - 1]
-    return f"{check}({answer})"
+CHECKS = ("check_counts", "check_masks", "check_meet", "check_read", "check_width")
 
 
 @pytest.mark.emulator
+@pytest.mark.parametrize("right", [False, True])
 @pytest.mark.parametrize("number", REFUSED)
-def test_wrong_answers(names: dict[str, Any], number: int, capsys: pytest.CaptureFixture[str]) -> None:
-    for answer in REFUSED[number]:
-        said = exercises.refused("", call(number, answer), names, capsys)
-        assert "Traceback" not in said and "48" not in said.removeprefix("not yet: ")[:20] or number != 1
+def test_answers(names: dict[str, Any], number: int, right: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = (RIGHT if right else REFUSED)[number]
+    exercises.assert_judged(CHECKS[number - 1], answers, right, names, capsys)
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize("number", RIGHT)
-def test_right_answers_of_any_form(names: dict[str, Any], number: int, capsys: pytest.CaptureFixture[str]) -> None:
-    for answer in RIGHT[number]:
-        assert exercises.verdict("", call(number, answer), names, capsys) == "right\n", answer
-
-
-def test_exercises_and_solutions_print_what_they_should(tmp_path: Path) -> None:
-    for start, solution in exercises.answered(CHAPTER, tmp_path):
-        assert start.startswith("not yet") and solution == "right\n"
+def test_exercises_are_paired_and_solved() -> None:
+    exercises.assert_paired(CHAPTER)
+    exercises.assert_solved(notebooks.read(CHAPTER), 5)
