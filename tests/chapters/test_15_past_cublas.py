@@ -333,10 +333,6 @@ def nan(*arguments):
     return cutlass.Float32(float("nan"))
 
 
-def torchs(*arguments):
-    return torch.zeros(64, 64) @ torch.zeros(64, 64).T
-
-
 def ignores(*arguments):
     return cutlass.Float32(2.0)
 
@@ -399,8 +395,10 @@ def x_too_early(mX, mW, tid):
 REFUSED = {
     1: ("12, 40960", "48, 28672", "float('nan'), 40960", "'48', '40960'", "None, None", "(48, 40960), 40960"),
     2: ("None", "(1, 2)", "'1, 3'", "nothing", "raises", "swapped_masks", "nan", "np.float64(3)"),
-    3: ("None", "'sum'", "(1, 2)", "nothing", "nan", "torchs", "ignores", "raises", "without_meeting", "np.int64(1)"),
-    4: ("None", "'first'", "(1, 2)", "nothing", "nan", "torchs", "ignores", "raises", "x_too_early", "np.int64(1)"),
+    3: (
+        "None", "'sum'", "(1, 2)", "nothing", "nan", "from_torch", "ignores", "raises", "without_meeting", "np.int64(1)",
+    ),
+    4: ("None", "'first'", "(1, 2)", "nothing", "nan", "from_torch", "ignores", "raises", "x_too_early", "np.int64(1)"),
     5: ("256", "None", "'224'", "nothing", "raises", "nan", "lambda M, N: 224", "lambda M, N: 100", "lambda *_: (32,)"),
 }
 RIGHT = {
