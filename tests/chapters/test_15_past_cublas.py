@@ -396,7 +396,7 @@ REFUSED = {
     1: ("12, 40960", "48, 28672", "float('nan'), 40960", "'48', '40960'", "None, None", "(48, 40960), 40960"),
     2: ("None", "(1, 2)", "'1, 3'", "nothing", "raises", "swapped_masks", "nan", "np.float64(3)"),
     3: (
-        "None", "'sum'", "(1, 2)", "nothing", "nan", "from_torch", "ignores", "raises", "without_meeting", "np.int64(1)",
+        "None", "'sum'", "(1, 2)", "nothing", "nan", "from_torch", "ignores", "raises", "without_meeting",
     ),
     4: ("None", "'first'", "(1, 2)", "nothing", "nan", "from_torch", "ignores", "raises", "x_too_early", "np.int64(1)"),
     5: ("256", "None", "'224'", "nothing", "raises", "nan", "lambda M, N: 224", "lambda M, N: 100", "lambda *_: (32,)"),
