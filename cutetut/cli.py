@@ -60,6 +60,9 @@ def _add_bench(commands: Subcommands) -> None:
         "--tables", action="store_true", help="measure nothing; update README's tables and the ladder from book/data"
     )
     bench.add_argument(
+        "--part", metavar="PART", default="", help="only one part of one notebook's measurements: its `benchmark_PART`"
+    )
+    bench.add_argument(
         "--add", metavar="ROWS",
         help="only add rows to one notebook's table: a Python expression, which may use the names in its bench cells",
     )  # fmt: skip
@@ -145,6 +148,8 @@ def _on_notebooks(options: argparse.Namespace) -> int:
             return int(execute.record(options.notebook, options.jobs) > 0)
         if options.add is not None and (len(options.notebook) != 1 or options.notebook == ["emulator"]):
             raise bench.BenchError("--add adds rows to the table of one notebook: name it")
+        if options.part and (options.add is not None or len(options.notebook) != 1 or options.notebook == ["emulator"]):
+            raise bench.BenchError("--part measures a part of one notebook's table: name it, without --add")
         if options.tables:
             _write_tables()
             return 0
@@ -152,7 +157,7 @@ def _on_notebooks(options: argparse.Namespace) -> int:
             if name == "emulator":
                 _bench_emulator()
                 continue
-            print(f"wrote {bench.run(name) if options.add is None else bench.add(name, options.add)}")
+            print(f"wrote {bench.run(name, options.part) if options.add is None else bench.add(name, options.add)}")
         return 0
     except (backend.BackendError, NotebookError, NotRecordable, bench.BenchError, bench.NeedsGPU) as error:
         print(f"cutetut {options.command}: {error}", file=sys.stderr)

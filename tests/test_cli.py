@@ -178,6 +178,8 @@ def test_wrong_usage_shows_how_it_is_used(args):
 def test_rows_are_added_to_one_notebook(capsys, args):
     assert main(["bench", *args, "--add", "[]"]) == 1
     assert capsys.readouterr().err == "cutetut bench: --add adds rows to the table of one notebook: name it\n"
+    assert main(["bench", *args, "--part", "few"]) == 1
+    assert "--part measures a part of one notebook's table: name it" in capsys.readouterr().err
 
 
 def test_run_returns_one_if_a_notebook_failed(monkeypatch):

@@ -102,11 +102,11 @@ class CudaTimer:
 
 def compare(
     ours: Callable[[], Any],
-    vendor: Callable[[], Any],
+    vendor: Callable[[], Any] | Mapping[str, Callable[[], Any]],
     *,
     flops: float,
     size: Mapping[str, Any],
-    vendor_name: str,
+    vendor_name: str = "",
     kernel: str = "ours",
     inputs: str = "random normal",
     seconds: float = 0.2,
@@ -115,7 +115,9 @@ def compare(
 ) -> list[Row]:
     """Time two kernels that compute the same thing, taking turns in this process; return two rows.
 
-    ours, vendor: callables without arguments that launch on torch's current stream. flops: floating-point
+    ours, vendor: callables without arguments that launch on torch's current stream. `vendor` may be several, by their
+    names: all take turns, a row compares with the one that is fastest by its method, and has the speeds of all as
+    `NAME_tflops`; `vendor_name` is for one alone. flops: floating-point
     operations of one launch. size: what to call this measurement, such as {"M": 4096, ...}; it opens each
     row. seconds: length of a sustained window. rung: whether these rows stand for the chapter beside the others'.
     unit: of the speeds where it is not TFLOP/s: with the bytes of one launch as `flops` they are TB/s. Each
@@ -136,7 +138,7 @@ def compare(
 
 def measure(
     ours: Callable[[], Any],
-    vendor: Callable[[], Any],
+    vendor: Callable[[], Any] | Mapping[str, Callable[[], Any]],
     *,
     flops: float,
     labels: Mapping[str, Any],
@@ -146,8 +148,12 @@ def measure(
     """The measurement behind `compare`, on any timer; raises ValueError for flops or seconds that are not positive."""
     if not (flops > 0 and seconds > 0):
         raise ValueError(f"flops and seconds must be positive, got {flops} and {seconds}")
+    several = vendor if isinstance(vendor, Mapping) else {"vendor": vendor}
+    if not several or "ours" in several:
+        raise ValueError(f"vendors are one or more, by names other than 'ours', got {list(several)}")
+    sides = {"ours": ours, **several}
     once = {}
-    for side, function in (("ours", ours), ("vendor", vendor)):
+    for side, function in sides.items():
         timer.seconds(function, WARM_UP)
         once[side] = max(timer.seconds(function, WARM_UP) / WARM_UP, 1e-9)
     burst = {side: max(1, min(BURST, int(BURST_LIMIT / t))) for side, t in once.items()}
@@ -157,19 +163,22 @@ def measure(
         (f"burst of {BURST} launches", burst, REST, ROUNDS),
         (f"sustained {seconds * 1e3:.0f} ms", window, 0.0, WINDOWS),
     ):
-        times = _take_turns(ours, vendor, launches, rest, rounds, timer)
+        times = _take_turns(sides, launches, rest, rounds, timer)
         median = {side: statistics.median(values) for side, values in times.items()}
         tflops = {side: flops / t / 1e12 for side, t in median.items()}
+        best = min(several, key=lambda side: median[side])
+        named = {"vendor": best, **{f"{name}_tflops": tflops[name] for name in several}} if several is vendor else {}
         rows.append(
             {
                 **labels,
+                **named,
                 "method": method,
                 "ours_tflops": tflops["ours"],
-                "vendor_tflops": tflops["vendor"],
-                "ratio": tflops["ours"] / tflops["vendor"],
+                "vendor_tflops": tflops[best],
+                "ratio": tflops["ours"] / tflops[best],
                 "ours_us": median["ours"] * 1e6,
-                "vendor_us": median["vendor"] * 1e6,
-                **_ranges(times),
+                "vendor_us": median[best] * 1e6,
+                **_ranges({"ours": times["ours"], "vendor": times[best]}),
                 "launches": launches["ours"],
                 "sm_mhz": timer.clock_mhz(ours, launches["ours"]),
             }
@@ -185,37 +194,39 @@ def _ranges(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
 
 
 def _take_turns(
-    ours: Callable[[], Any],
-    vendor: Callable[[], Any],
+    sides: Mapping[str, Callable[[], Any]],
     launches: Mapping[str, int],
     rest: float,
     rounds: int,
     timer: Timer,
 ) -> dict[str, list[float]]:
     """Seconds per launch of each side in each round; who goes first changes, so that neither has it cooler."""
-    times: dict[str, list[float]] = {"ours": [], "vendor": []}
-    sides = [("ours", ours), ("vendor", vendor)]
+    times: dict[str, list[float]] = {side: [] for side in sides}
+    order = list(sides.items())
     for turn in range(rounds):
-        for side, function in sides if turn % 2 == 0 else reversed(sides):
+        for side, function in order if turn % 2 == 0 else reversed(order):
             if rest:
                 timer.rest(rest)
             times[side].append(timer.seconds(function, launches[side]) / launches[side])
     return times
 
 
-def run(name: str) -> Path:
+def run(name: str, part: str = "") -> Path:
     """Call a notebook's `benchmark()` on this GPU, write `book/data/<name>.json` and print its table.
 
-    Raises provenance.NotRecordable without a Hopper GPU, NeedsGPU if the emulator was asked for, BenchError
-    if the rows are malformed or the file cannot be written, and NotebookError if the notebook has no bench cell.
+    part: of a benchmark that would take too long in one piece: its function is `benchmark_<part>`, and its table
+    `book/data/<name>_<part>.json`. Raises provenance.NotRecordable without a Hopper GPU, NeedsGPU if the emulator was
+    asked for, BenchError if the rows are malformed or the file cannot be written, and NotebookError if the notebook has
+    no bench cell.
     """
     chapter, facts = _ready(name)
     module = chapter.load(BENCH_TAGS)
-    if not callable(getattr(module, "benchmark", None)):
-        raise BenchError(f"{chapter.name}: the cell tagged `bench` must define `def benchmark()`, which returns rows")
-    rows = rungs.marked(chapter.name, validated(module.benchmark(), chapter.name))
+    function = f"benchmark_{part}" if part else "benchmark"
+    if not callable(getattr(module, function, None)):
+        raise BenchError(f"{chapter.name}: a cell tagged `bench` must define `def {function}()`, which returns rows")
+    rows = rungs.marked(chapter.name, validated(getattr(module, function)(), chapter.name))
     head = {"notebook": chapter.name, "provenance": facts, "code_hash": chapter.code_hash(BENCH_TAGS)}
-    return _write(head, rows, rows)
+    return _write(head, rows, rows, part)
 
 
 def add(name: str, expression: str) -> Path:
@@ -259,11 +270,11 @@ def _ready(name: str) -> tuple[notebooks.Notebook, dict[str, str]]:
     return chapter, facts
 
 
-def _write(head: Mapping[str, Any], rows: Sequence[Row], new: Sequence[Row]) -> Path:
-    """Write a notebook's file, with a line for each row, and print the table of the new ones."""
+def _write(head: Mapping[str, Any], rows: Sequence[Row], new: Sequence[Row], part: str = "") -> Path:
+    """Write a notebook's file, or that of a part, with a line for each row, and print the table of the new ones."""
     about = ",\n".join(json.dumps({key: value}, allow_nan=False)[1:-1] for key, value in head.items())
     lines = ",\n".join(json.dumps(row, allow_nan=False) for row in rows)
-    path = data_file(head["notebook"])
+    path = data_file(_stem(head["notebook"], part))
     notebooks.replace_text(path, f'{{{about},\n"rows": [\n{lines}\n]}}\n')
     print(table(new))
     return path
@@ -289,12 +300,12 @@ def _unmeasured(value: Any) -> bool:
     return value is None or (isinstance(value, float) and not math.isfinite(value))
 
 
-def recorded(name: str) -> None:
-    """Print a notebook's measured table, on any machine, and say where and when it was measured.
+def recorded(name: str, part: str = "") -> None:
+    """Print a notebook's measured table, or a part's, on any machine, and say where and when it was measured.
 
     Raises BenchError if none was recorded, saying how to record one.
     """
-    content = read(name)
+    content = read(name, part)
     print(origin(name, content))
     print(table(content["rows"]))
 
@@ -307,16 +318,22 @@ def origin(name: str, content: Mapping[str, Any]) -> str:
     return text
 
 
-def read(name: str) -> dict[str, Any]:
-    """The content of `book/data/<name>.json`: notebook, provenance, code_hash and rows; raises BenchError."""
-    content = content_of(name, data_file(name), "rows")
+def read(name: str, part: str = "") -> dict[str, Any]:
+    """The content of `book/data/<name>.json` or `<name>_<part>.json`: notebook, provenance, code_hash and rows.
+
+    Raises BenchError.
+    """
+    content = content_of(name, data_file(_stem(name, part)), "rows", part)
     content["rows"] = validated(content["rows"], name)
     return content
 
 
-def content_of(name: str, path: Path, what: str) -> dict[str, Any]:
-    """The content of a file of a notebook's: provenance, code_hash and `what`; raises BenchError."""
-    again = f"on a Hopper GPU host, type: python -m cutetut bench {name}"
+def content_of(name: str, path: Path, what: str, part: str = "") -> dict[str, Any]:
+    """The content of a file of a notebook's, or of its benchmark's part: provenance, code_hash and `what`.
+
+    Raises BenchError.
+    """
+    again = f"on a Hopper GPU host, type: python -m cutetut bench {name}" + (f" --part {part}" if part else "")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -331,6 +348,10 @@ def content_of(name: str, path: Path, what: str) -> dict[str, Any]:
 def current_hash(name: str) -> str:
     """The hash that a measurement of the notebook as it is now would carry: over its bench and kernel cells."""
     return notebooks.notebook(name).code_hash(BENCH_TAGS)
+
+
+def _stem(name: str, part: str) -> str:
+    return f"{name}_{part}" if part else name
 
 
 def data_file(name: str) -> Path:

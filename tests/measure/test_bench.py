@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from types import SimpleNamespace
+from typing import Any
 
 import nbformat
 import pytest
@@ -127,6 +128,23 @@ def test_bursts_of_a_slow_kernel_are_shorter():
     assert ("vendor", 40) in timer.log
 
 
+def test_of_several_vendors_the_fastest_counts_and_all_are_told():
+    timer = FakeTimer()
+    timer.cost |= {"torch": 1e-3, "Lt": 0.8e-3}
+    sides = {name: (lambda name=name: name) for name in ("torch", "Lt")}
+    settings: dict[str, Any] = {"flops": 2e9, "labels": {"M": 64}, "seconds": 0.2, "timer": timer}
+    burst, sustained = bench.measure(lambda: "ours", sides, **settings)
+    for row in (burst, sustained):
+        assert row["vendor"] == "Lt" and row["vendor_tflops"] == pytest.approx(2.5)
+        assert row["torch_tflops"] == pytest.approx(2.0) and row["Lt_tflops"] == pytest.approx(2.5)
+        assert row["ratio"] == pytest.approx(0.4) and row["ratio_range"][1] == pytest.approx(0.4)
+    turns = [side for side, _ in timer.log[6:] if side != "rest"]
+    assert turns[:6] == ["ours", "torch", "Lt", "Lt", "torch", "ours"]
+    for wrong in ({}, {"ours": sides["Lt"]}):
+        with pytest.raises(ValueError, match="by names other than 'ours'"):
+            bench.measure(lambda: "ours", wrong, **settings)
+
+
 @pytest.mark.parametrize("wrong", [{"flops": 0}, {"seconds": 0}, {"flops": float("nan")}])
 def test_impossible_settings_are_refused(wrong):
     with pytest.raises(ValueError, match="must be positive"):
@@ -201,6 +219,19 @@ def test_bench_writes_rows_and_provenance_which_recorded_prints(benched, project
     assert constant.startswith("kernel: scalar, vendor: cuBLAS, inputs: random normal float32")
     assert header.split("  ")[-1].strip() == "ratio"
     assert small.split() == ["128", "1.23", "45.7", "0.0270"] and large.split()[0] == "4096"
+
+
+def test_a_part_has_a_function_and_a_table_of_its_own(benched, project, capsys):
+    benched(f"def benchmark():\n    raise AssertionError\ndef benchmark_few():\n    return [{ROW!r}]")
+    with pytest.raises(BenchError, match="python -m cutetut bench 04_a --part few"):
+        bench.read("04_a", "few")
+    path = bench.run("04_a", "few")
+    assert path == project / "book" / "data" / "04_a_few.json" and bench.read("04_a", "few")["notebook"] == "04_a"
+    capsys.readouterr()
+    bench.recorded("04_a", "few")
+    assert "1.23" in capsys.readouterr().out
+    with pytest.raises(BenchError, match="must define `def benchmark_many"):
+        bench.run("04_a", "many")
 
 
 def test_a_further_column_may_be_measured_for_some_rows_only(benched):

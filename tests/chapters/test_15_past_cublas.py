@@ -1,0 +1,434 @@
+"""Chapter 15: both kernels against float64, the model's choices, what the emulator says of mistakes, and its bench."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cutetut.course import notebooks
+from cutetut.course.difference import body, difference
+from cutetut.inspect.compiled import inspect
+from cutetut.measure import bench
+from tests.chapters import benchmarks, contract, exercises
+from tests.chapters.products import assert_product, exact, wide
+
+CHAPTER = "15_past_cublas"
+BF16, FP16, FP8, FP32 = torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float32
+
+
+@pytest.fixture(scope="module")
+def chapter() -> ModuleType:
+    return notebooks.load(CHAPTER, bench.BENCH_TAGS)
+
+
+def agrees(
+    chapter: ModuleType, device: str, shape: tuple[int, int, int], plan: Any, dtype: torch.dtype = BF16, out: Any = None
+) -> None:
+    """One product against float64; C starts as NaN, so that an element nobody writes is seen."""
+    M, N, K = shape
+    rng = np.random.default_rng(sum(shape))
+    A, B = (torch.from_numpy(rng.standard_normal((rows, K))).to(dtype).to(device) for rows in (M, N))
+    C = torch.full((M, N), torch.nan, dtype=out or (BF16 if dtype == FP8 else dtype), device=device)
+    chapter.gemm(A, B, C, plan)
+    if dtype != FP8:
+        return assert_product(C, A, B)
+    expected = exact(A, B)  # the tensor core adds float8 products with fewer bits than float32 has
+    assert (np.abs(wide(C) - expected) <= 2e-3 * K**0.5 + 2.0**-8 * np.abs(expected)).all()
+
+
+# --- the kernels
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (129, 264, 72), (700, 16, 520)])
+def test_ragged_shapes_by_the_models_choice(chapter: ModuleType, device: str, shape: tuple[int, int, int]) -> None:
+    agrees(chapter, device, shape, None)
+
+
+def distinct(chapter: ModuleType, kind: type) -> set[tuple[Any, torch.dtype, torch.dtype]]:
+    """The plans of a kind that the model chooses in the zoo, with the types of A and C."""
+    typed = [chapter.typed(*shape) for shapes in chapter.ZOO.values() for shape in shapes]
+    found = {(chapter.choose(*one), *one[3:]) for one in typed}
+    return {each for each in found if isinstance(each[0], kind)}
+
+
+def test_every_tile_that_the_model_chooses_in_the_zoo_multiplies_ragged_matrices(
+    chapter: ModuleType, device: str
+) -> None:
+    plans = distinct(chapter, chapter.Wide)
+    assert len(plans) >= 6 and {out for *_, out in plans} == {BF16, FP16, FP32}
+    for plan, dtype, out in plans:
+        shape = plan.bM * plan.cluster - 20, plan.bN + 40, 144
+        agrees(chapter, device, shape, dataclasses.replace(plan, clusters=1), dtype, out)
+
+
+def test_every_split_that_the_model_chooses_in_the_zoo_multiplies_ragged_matrices(
+    chapter: ModuleType, device: str
+) -> None:
+    plans = distinct(chapter, chapter.Split)
+    assert len(plans) >= 6 and {plan.parts for plan, *_ in plans} >= {1, 2}
+    for plan, dtype, out in plans:
+        size = torch.empty(0, dtype=dtype).element_size()
+        agrees(chapter, device, (plan.bT - 3, plan.bW + 24, (128 * plan.parts + 80) // size), plan, dtype, out)
+
+
+@pytest.mark.parametrize(
+    ("change", "out"),
+    [
+        ({"bN": 96, "cluster": 1, "early": False}, BF16),
+        ({"bM": 256, "bN": 128, "order": "hilbert"}, FP32),
+        ({"cluster": 4, "bN": 64, "order": "row"}, BF16),
+        ({"bM": 192, "bN": 192, "consumers": 3, "cluster": 1, "overlap": False}, BF16),
+    ],
+    ids=str,
+)
+def test_tiles_that_the_tuner_may_try(chapter: ModuleType, device: str, change: dict[str, Any], out: Any) -> None:
+    overlap = change.get("overlap", out == BF16)
+    agrees(chapter, device, (392, 136, 136), chapter.Wide(**{**change, "overlap": overlap}, clusters=2), out=out)
+
+
+@pytest.mark.parametrize("plan", [{"parts": 8, "bW": 64, "bT": 16}, {"bT": 256, "parts": 2}], ids=str)
+def test_splits_that_the_tuner_may_try(chapter: ModuleType, device: str, plan: dict[str, Any]) -> None:
+    agrees(chapter, device, (20, 136, 520), chapter.Split(**plan), FP16)
+
+
+def test_the_kernels_keep_to_the_contract(chapter: ModuleType) -> None:
+    contract.assert_contract(CHAPTER)
+    before = chapter.without("clusters", "early launch"), chapter.without("early launch"), chapter.without("split")
+    for old, new in ((before[0], before[1]), (before[1], chapter)):
+        contract.assert_one_idea(old.gemm_kernel, new.gemm_kernel)
+    contract.assert_one_idea(before[2].split_kernel, chapter.split_kernel)
+    assert not difference(before[2].gemm_kernel, chapter.gemm_kernel).lines
+    assert not [line for line in body(before[0].gemm_kernel) if "cluster" in line or "rank" in line or "depcon" in line]
+
+
+def test_what_stands_before_the_cluster_still_multiplies(chapter: ModuleType, device: str) -> None:
+    """The diff is between two kernels that work."""
+    before = chapter.without("clusters", "early launch")
+    agrees(before, device, (260, 136, 200), before.Wide(bN=64, cluster=1, early=False, clusters=2))
+    plan = chapter.without("split").Split(bT=32, parts=1)
+    agrees(chapter.without("split"), device, (30, 136, 200), plan)
+
+
+WRONG = {
+    "mixed": (lambda A: (A, A.half()), TypeError, "must both be"),
+    "float32": (lambda A: (A.float(), A.float()), TypeError, "must both be"),
+    "rows": (lambda A: (A[:, :60].contiguous(),) * 2, ValueError, "rows of 120 bytes"),
+    "transposed": (lambda A: (A.T, A.T), ValueError, "row-major and without gaps"),
+    "other K": (lambda A: (A, torch.cat([A, A], dim=1)), ValueError, "A is 128x64, B 128x128"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_not_supported_is_refused(chapter: ModuleType, device: str, what: str) -> None:
+    arguments, kind, words = WRONG[what]
+    with pytest.raises(kind, match=words):
+        chapter.gemm(*arguments(torch.zeros(128, 64, dtype=BF16, device=device)))
+
+
+def test_plans_that_cannot_be_made_are_refused(chapter: ModuleType) -> None:
+    Wide, Split = chapter.Wide, chapter.Split
+    good = [Wide(), Wide(bN=224), Wide(bN=32, cluster=1), chapter.THREE, Split(), Split(bT=256, parts=2)]
+    bad = [
+        Wide(bN=250), Wide(bN=288), Wide(bM=192), Wide(consumers=1), Wide(out=4), Wide(bM=192, consumers=3),
+        dataclasses.replace(chapter.THREE, overlap=True), Split(bT=8), Split(bW=192), Split(bT=272), Split(parts=9),
+        Split(bT=256, parts=4), Split(parts=33),
+    ]  # fmt: skip
+    assert [chapter.refusal(plan, 4096) for plan in good] == [""] * len(good)
+    assert all(chapter.refusal(plan, 4096) for plan in bad)
+    assert chapter.refusal(Split(parts=4), 3 * 128) and not chapter.refusal(Split(parts=4), 3 * 128 + 2)
+
+
+def test_shared_memory_and_registers_are_what_the_plans_say(chapter: ModuleType, device: str) -> None:
+    """The compiled kernels, against a CTA's limit, and against half an SM where two are to fit."""
+    C = torch.zeros(256, 256, dtype=BF16, device=device)
+    tensors = [chapter.persistent.as_cute(C)] * 3
+    for per_sm, bT in ((1, 256), (2, 64)):
+        plan = chapter.Split(bT=bT, parts=1, per_sm=per_sm)
+        info = inspect(chapter.cute.compile(chapter.split_launch, *tensors, chapter.current_stream(), plan))
+        needed = info.shared_bytes or 0
+        assert info.spills == 0 and needed + 1024 <= 233472 // per_sm
+        assert needed > plan.stages * 128 * (plan.bW + plan.bT)
+
+
+# --- the model
+
+
+def test_the_choice_for_any_shape_can_be_made(chapter: ModuleType) -> None:
+    """Every shape of the zoo, and random ones of all types: a plan that is not refused and fits by its own account."""
+    zoo = [chapter.typed(*shape) for shapes in chapter.ZOO.values() for shape in shapes]
+    assert len(zoo) >= 32 and len(set(zoo)) == len(zoo)
+    draw = random.Random(15)
+    types = ((BF16, BF16), (FP16, FP16), (FP8, BF16), (BF16, FP32), (FP16, FP32), (FP8, FP32))
+    for _ in range(300):
+        dtype, out = draw.choice(types)
+        M, N, K = int(2 ** draw.uniform(0, 14)), 8 * int(2 ** draw.uniform(0, 12)), 16 * int(2 ** draw.uniform(0, 10))
+        zoo.append((M, N, K, dtype, out))
+    for M, N, K, dtype, out in zoo:
+        plan = chapter.choose(M, N, K, dtype, out)
+        size = torch.empty(0, dtype=dtype).element_size()
+        assert not chapter.refusal(plan, K * size), (M, N, K, plan)
+        assert plan.out == torch.empty(0, dtype=out).element_size() and plan.stages >= 2
+        assert 0 < chapter.cost(M, N, K, plan, size)["seconds"] < 1
+
+
+MEASURED = {  # what was fastest of what was tried on an H200
+    (5000, 5000, 5000): (128, 224, 2),
+    (3072, 3072, 8192): (128, 192, 2),
+    (2048, 8192, 2048): (128, 256, 2),
+    (1000, 8192, 8192): (128, 256, 2),
+    (4096, 14336, 4096): (128, 256, 2),
+    (4096, 4096, 4096): (128, 256, 2),
+    (8192, 8192, 8192): (128, 256, 2),
+    (512, 4096, 4096): (128, 128, 2),
+}
+
+
+def test_it_prefers_what_was_measured_to_be_faster(chapter: ModuleType) -> None:
+    for shape, tile in MEASURED.items():
+        plan = chapter.choose(*shape, BF16, BF16)
+        assert (plan.bM, plan.bN, plan.cluster) == tile, (shape, plan)
+    for T in (1, 16, 64):
+        for N, K in ((4096, 4096), (28672, 4096), (4096, 14336)):
+            plan = chapter.choose(T, N, K, BF16, BF16)
+            assert isinstance(plan, chapter.Split) and plan.bT >= T
+    alone, shared = (chapter.cost(5000, 5000, 5000, chapter.Wide(cluster=c), 2)["seconds"] for c in (1, 2))
+    assert 0.65 < shared / alone < 0.85  # rows of 10,000 bytes: 0.70 of the vendor's speed without multicast, 0.93 with
+
+
+def test_it_predicts_what_chapter_13_has_measured(chapter: ModuleType) -> None:
+    """Microseconds, sustained, of large products in tiles of 128x256: within an eighth."""
+    rows = json.loads(bench.data_file("13_warp_specialized").read_text())["rows"]
+    known = [row for row in rows if row["kernel"] == "13 tuned" and row["method"].startswith("sustained")]
+    known = [row for row in known if row["dtype"] == "bfloat16" and row["M"] >= 2048 and row["N"] >= 2048]
+    assert len(known) >= 8
+    for row in known:
+        expected = chapter.cost(row["M"], row["N"], row["K"], chapter.Wide(), 2)["seconds"] * 1e6
+        assert abs(expected / row["ours_us"] - 1) < 0.125, (row["M"], row["N"], row["K"], expected, row["ours_us"])
+
+
+def test_its_waves_are_counted_as_by_hand(chapter: ModuleType) -> None:
+    assert chapter.cost(5000, 5000, 5000, chapter.Wide(), 2)["waves"] == 7  # 20 x 20 clusters, 66 at once
+    assert chapter.cost(5000, 5000, 5000, chapter.Wide(bN=224), 2)["waves"] == 7  # 20 x 23
+    assert chapter.cost(3072, 3072, 8192, chapter.Wide(bN=192), 2)["waves"] == 3  # 12 x 16
+    assert chapter.cost(64, 28672, 4096, chapter.Split(parts=1), 2)["waves"] == 2  # 224 CTAs, 132 at once
+    assert chapter.cost(64, 28672, 4096, chapter.Split(parts=1, per_sm=2), 2)["waves"] == 1
+
+
+# --- mistakes
+
+SAYS = {
+    "the neighbour's consumers are not counted": "InFlight: a copy overwrites shared memory",
+    "own bytes announced": "AsyncMismatch: phase 0",
+    "a CTA leaves early": "MissingBarrier: the CTA exits",
+    "sums before the ring is free": "MissingBarrier: store to shared memory",
+    "sums read before they are written": "MissingBarrier: store to shared memory",
+    "no wait for the kernel before": "MissingBarrier: the TMA load reads",
+}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", ["complete", "sums, complete", *SAYS])
+def test_mistakes(chapter: ModuleType, name: str) -> None:
+    assert {*chapter.MISTAKES} == {*SAYS}
+    launch, tensors = chapter.chain(name, 256, "cpu")
+    chapter.refill(*tensors[:4])
+    said = chapter.mistakes.report(launch, *tensors, chapter.stream_zero())
+    if name in SAYS:
+        assert said.startswith(SAYS[name]), said
+    else:
+        assert chapter.mistakes.faultless(said) and chapter.both_right(*tensors[:4])
+        tensors[3][0, 0] = torch.nan
+        assert not chapter.both_right(*tensors[:4])
+
+
+@pytest.mark.emulator
+def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
+    """What `mistakes.on_gpu` calls: right where nothing is missing, also the second time."""
+    launch, right = chapter.attempt("complete", 256)
+    for _ in range(2):
+        launch()
+        assert right()
+
+
+# --- the benchmark
+
+
+class Proposed:
+    """cuBLASLt with two algorithms, both of them torch's."""
+
+    def __init__(self, A: torch.Tensor, B: torch.Tensor, D: torch.Tensor) -> None:
+        self.write = lambda: D.copy_(A.float() @ B.float().T)
+
+    def usable(self) -> list[int]:
+        return [0, 1]
+
+    def launch(self, proposal: int) -> Any:
+        return self.write
+
+
+@pytest.fixture
+def benched(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[ModuleType, list[str]]:
+    """The chapter, whose benchmark runs whole on small shapes without a clock, a graph and a cuBLASLt."""
+    for name, value in {
+        "SIZE": 256, "ODD": (200, 264, 136), "EARLY": ((32, 128, 256),), "COLD": 1e5, "RIVALS": 1, "IN_GRAPH": 2,
+        "TURNS": 4,
+        "PAIRS": {name: chapter.PAIRS[name] for name in ("as it should be", "no early launch")},
+        "ZOO": {"odd": [(200, 264, 136)], "few": [(5, 136, 256)], "types": [(32, 128, 256, FP8)]},
+        "TUNED": ((32, 128, 256),), "BROUGHT": {"15 128x224, cluster 2": chapter.Wide(bN=224)},
+        "rungs_before": lambda A, B, C: {"12": (lambda: C.copy_(A.float() @ B.float().T), C)},
+    }.items():  # fmt: skip
+        monkeypatch.setattr(chapter, name, value)
+    monkeypatch.setattr(chapter.records, "write", lambda *written: (tmp_path / str(written[1])).write_text("done"))
+    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
+    monkeypatch.setattr(chapter.graphs, "captured", lambda launches: lambda: [launch() for launch in launches])
+    monkeypatch.setattr(chapter.cublaslt, "Product", Proposed)
+    monkeypatch.setattr(chapter.cublaslt, "library", lambda: None)
+    monkeypatch.setattr(chapter.cublaslt, "version", lambda library: "13.1.0")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    return chapter, benchmarks.without_a_clock(chapter, monkeypatch)
+
+
+@pytest.mark.emulator
+def test_the_zoos_parts_have_a_row_for_every_shape(benched: tuple[ModuleType, list[str]]) -> None:
+    chapter, _ = benched
+    for part in ("odd", "few", "types"):
+        (row,) = bench.validated(getattr(chapter, f"benchmark_{part}")(), CHAPTER)
+        assert row["vendor"] == "torch" and row["cublaslt"] == "13.1.0" and row["model_us"] > 0 and row["plan"]
+        assert row["dtype"] == ("float8_e4m3fn" if part == "types" else "bfloat16") and row["out"] == "bfloat16"
+    parts = {name.removeprefix("benchmark_") for name in vars(chapter) if name.startswith("benchmark_")}
+    assert parts == {"squares", "odd", "layers", "few", "types", "tuner"}
+
+
+@pytest.mark.emulator
+def test_the_benchmark_has_the_ladder_the_steps_and_early_launch(
+    benched: tuple[ModuleType, list[str]], tmp_path: Path
+) -> None:
+    chapter, timed = benched
+    rows = bench.validated([*chapter.benchmark(), *chapter.benchmark_tuner()], CHAPTER)
+    assert timed[:4] == ["12", "15 past cuBLAS", *chapter.BROUGHT, "15 early launch, stream"]
+    assert sum(bool(row.get("rung")) for row in rows) == 1 and len(timed) == 4 + 1 + 2
+    assert (tmp_path / "early").is_file() and (tmp_path / "mistakes").is_file()
+
+
+@pytest.mark.emulator
+def test_a_wrong_kernel_is_not_timed(benched: tuple[ModuleType, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    chapter, _ = benched
+    monkeypatch.setattr(chapter, "prepare", lambda A, B, C, plan=None: lambda: C.fill_(1.0))
+    with pytest.raises(AssertionError, match="relative error"):
+        chapter.benchmark_odd()
+
+
+# --- exercises
+
+ANSWERS = """
+def nan(*arguments):
+    return cutlass.Float32(float("nan"))
+
+
+def ignores(*arguments):
+    return cutlass.Float32(2.0)
+
+
+def raises(*arguments):
+    raise KeyError("what")
+
+
+def broadcast_masks(rank, along_m, along_n):
+    return np.array([sum(1 << r for r in range(along_m * along_n) if r % along_m == rank % along_m),
+                     sum(1 << r for r in range(along_m * along_n) if r // along_m == rank // along_m)])
+
+
+def swapped_masks(rank, along_m, along_n):
+    return broadcast_masks(rank, along_m, along_n)[::-1]
+
+
+@cute.jit
+def by_every_cta(mine: cutlass.Float32, slots: cute.Pointer, tid: cutlass.Int32, rank: cutlass.Int32):
+    for peer in cutlass.range_constexpr(2):
+        if rank != peer:
+            there = cute.arch.map_dsmem_ptr(slots, peer)
+            there = cute.make_ptr(cutlass.Float32, there.toint(), cute.AddressSpace.smem, assumed_align=4)
+            cute.arch.store(there + tid, mine, ss="cluster")
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    return slots[tid] + mine
+
+
+def both_at_once(mine, slots, tid, rank):
+    there = cute.arch.map_dsmem_ptr(slots, rank ^ 1)
+    there = cute.make_ptr(cutlass.Float32, there.toint(), cute.AddressSpace.smem, assumed_align=4)
+    cute.arch.store(there + (127 - tid), mine, ss="cluster")
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    return slots[127 - tid] + mine
+
+
+def without_meeting(mine, slots, tid, rank):
+    there = cute.arch.map_dsmem_ptr(slots, 1 - rank)
+    there = cute.make_ptr(cutlass.Float32, there.toint(), cute.AddressSpace.smem, assumed_align=4)
+    cute.arch.store(there + tid, mine, ss="cluster")
+    return slots[tid] + mine
+
+
+@cute.jit
+def weight_in_a_fragment(mX: cute.Tensor, mW: cute.Tensor, tid: cutlass.Int32):
+    own = cute.make_rmem_tensor((1,), cutlass.Float32)
+    own[0] = mW[tid]
+    cute.arch.griddepcontrol_wait()
+    own[0] = own[0] * mX[tid]
+    return own[0]
+
+
+def x_too_early(mX, mW, tid):
+    product = mX[tid] * mW[tid]
+    cute.arch.griddepcontrol_wait()
+    return product
+"""
+REFUSED = {
+    1: ("12, 40960", "48, 28672", "float('nan'), 40960", "'48', '40960'", "None, None", "(48, 40960), 40960"),
+    2: ("None", "(1, 2)", "'1, 3'", "nothing", "raises", "swapped_masks", "nan", "np.float64(3)"),
+    3: (
+        "None", "'sum'", "(1, 2)", "nothing", "nan", "from_torch", "ignores", "raises", "without_meeting",
+    ),
+    4: ("None", "'first'", "(1, 2)", "nothing", "nan", "from_torch", "ignores", "raises", "x_too_early", "np.int64(1)"),
+    5: ("256", "None", "'224'", "nothing", "raises", "nan", "lambda M, N: 224", "lambda M, N: 100", "lambda *_: (32,)"),
+}
+RIGHT = {
+    1: ("48.0, np.int64(40960)", "torch.tensor(48), 320 * 128", "np.int32(48), 40960.0"),
+    2: ("broadcast_masks", "lambda *a: tuple(broadcast_masks(*a))", "lambda *a: torch.tensor(broadcast_masks(*a))"),
+    3: ("by_every_cta", "both_at_once", "lambda *a: both_at_once(*a)"),
+    4: ("weight_in_a_fragment", "lambda mX, mW, tid: weight_in_a_fragment(mX, mW, tid)"),
+    5: (
+        "lambda M, N: np.int64(min(range(32, 257, 32), key=lambda n: -(-(-(-M // 256) * -(-N // n)) // 66) * n))",
+        "lambda M, N: float(min(range(256, 31, -32), key=lambda n: -(-(-(-M // 256) * -(-N // n)) // 66) * n))",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return exercises.judges(CHAPTER, tmp_path_factory.mktemp("answers"), ANSWERS)
+
+
+CHECKS = ("check_counts", "check_masks", "check_meet", "check_read", "check_width")
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("number", REFUSED)
+def test_answers(names: dict[str, Any], number: int, right: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = (RIGHT if right else REFUSED)[number]
+    exercises.assert_judged(CHECKS[number - 1], answers, right, names, capsys)
+
+
+def test_exercises_are_paired_and_solved() -> None:
+    exercises.assert_paired(CHAPTER)
+    exercises.assert_solved(notebooks.read(CHAPTER), 5)
