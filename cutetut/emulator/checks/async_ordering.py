@@ -124,14 +124,14 @@ class AsyncOrdering(UnitState):
     def _no_reader(self, shadow: Shadow, where: slice | np.ndarray, thread: int, inst: int, address: object) -> None:
         """Nobody may still read what a copy is about to overwrite."""
         order = self.order
-        row = order.clocks.row(thread)[: order.clocks.agents]
+        row = order.clocks.row(thread, reads=True)[: order.clocks.agents]
         found: list[np.ndarray] = []
         for kept, last in ((shadow.reads, shadow.last_read), (shadow.atomics, shadow.last_atomic)):
             if len(last):
                 agents = np.flatnonzero(row[: len(last)] < last[: len(row)])
                 found += list(kept.of(where, agents[agents < order.clocks.warps]))  # type: ignore[call-arg, arg-type]
         for stamps_found in found:
-            late = self._late_for(stamps_found, thread)
+            late = self._late_for(stamps_found, thread, reads=True)
             if late.any():
                 at = int(np.flatnonzero(late)[0])
                 place = order.reports.place(shadow, address(at))  # type: ignore[operator]
@@ -143,7 +143,7 @@ class AsyncOrdering(UnitState):
     def _no_async_reader(self, shadow: Shadow, where: slice | np.ndarray, thread: int, inst: int) -> None:
         order, each = self.order, CHUNK >> shadow.shift
         chunks = slice(where.start // each, -(-where.stop // each)) if isinstance(where, slice) else where // each
-        row, clusters = order.clocks.row(thread), order.cluster_of_agent
+        row, clusters = order.clocks.row(thread, reads=True), order.cluster_of_agent
         for agent, reads in shadow.async_reads.items():
             seen = row[agent]
             if seen >= shadow.last_async[agent] or clusters[agent] != clusters[thread >> 5]:  # others' is out of reach
@@ -164,7 +164,7 @@ class AsyncOrdering(UnitState):
                 )
                 order.reports.tell(error, inst)
 
-    def _late_for(self, found: np.ndarray, thread: int) -> np.ndarray:
+    def _late_for(self, found: np.ndarray, thread: int, reads: bool = False) -> np.ndarray:
         """Which stamps one thread does not know of; of what its own warp did it knows."""
         clocks, warp = self.order.clocks, thread >> 5
         if _alike(found):
@@ -173,12 +173,12 @@ class AsyncOrdering(UnitState):
                 return np.zeros(found.shape, np.bool_)
         found = np.maximum(found, stamps.NOTHING)
         agents = stamps.agent_of(found)
-        late = clocks.row(thread)[agents] < stamps.time_of(found)
+        late = clocks.row(thread, reads)[agents] < stamps.time_of(found)
         late &= agents != thread >> 5
         if clocks.has_details and late.any():
             for at in np.flatnonzero(late):
                 stamp = Stamp.of(int(found[at]))
-                late[at] = not clocks.known_to_lanes(thread >> 5, thread & 31, stamp.agent, stamp.lane, stamp.time)
+                late[at] = not clocks.known_to_lanes(warp, thread & 31, stamp.agent, stamp.lane, stamp.time, reads)
         return np.asarray(late)
 
     def arrived(
@@ -402,7 +402,7 @@ class AsyncOrdering(UnitState):
         order = self.order
         assert isinstance(shadow.reads, LatestFirst)
         for found in (*shadow.reads.of(where), *shadow.copied.of(where)):
-            late = self._late_for(found, thread) | self._of_past(found)
+            late = self._late_for(found, thread, reads=True) | self._of_past(found)
             if reduces:
                 late &= order.strength[stamps.instruction_of(np.maximum(found, 0))] == 0
             if late.any():

@@ -19,7 +19,7 @@ from ..machine.opcodes import UnitState, state
 from . import stamps
 from .clocks import TENSORMAP
 from .ordering import Ordering
-from .race_reports import READERS
+from .remedies import READERS
 from .stamps import Stamp
 
 MAP_BYTES = 128

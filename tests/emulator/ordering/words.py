@@ -109,7 +109,15 @@ _PROXIES = {
 _MBARRIERS = {
     "arrival_relaxed": "a relaxed arrival hands over what was stored",
     "arrival_relaxed_without_fence": "a relaxed arrival without the fence before it",
+    "remote_arrival_with_the_scope_of_the_cta": "an arrival at another CTA's mbarrier, with the scope of the CTA, "
+    "hands over what was stored",
+    "remote_arrival_relaxed": "a relaxed arrival at another CTA's mbarrier hands over what was stored",
+    "remote_arrival_relaxed_after_a_fence_of_the_cta": "the fence before a relaxed arrival at another CTA's mbarrier "
+    "has the scope of the CTA",
+    "remote_reader_is_not_waited_for": "a row is overwritten without waiting until the other CTA has read it",
     "cluster_arrival_relaxed": "a relaxed arrival at the cluster's barrier hands over what was stored",
+    "cluster_arrival_relaxed_after_a_fence_of_the_cta": "the fence before a relaxed arrival at the cluster's barrier "
+    "has the scope of the CTA",
     "cluster_arrival_relaxed_without_fence": "a relaxed arrival at the cluster's barrier without the fence before it",
     "two_phases_ahead": "a producer runs two phases ahead of a waiter, who knows only parities",
     "store_over_an_mbarrier": "an ordinary store over a live mbarrier",
