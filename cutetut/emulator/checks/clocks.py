@@ -100,6 +100,7 @@ class Clocks:
         self.seen = np.zeros((VIEWS, warps, warps + SPARE), np.int64)
         self.views = 1  # the others are all zero until the first proxy fence, or the first narrow arrival
         self.touched = np.zeros(warps, np.uint32)  # lanes that have used memory since their warp's lanes were ordered
+        self.together = np.zeros(warps, np.int64)  # up to when a warp's accesses are before its last shuffle
         self.waves: list[int] = []  # the time at which each wave began
         self.base = 0
         # (warp, other warp) -> lanes of the other, and the warp's lanes that know of them -> up to when
@@ -234,6 +235,12 @@ class Clocks:
         self.seen[GENERIC, warps, warps] = self.now[warps]
         self.now[warps] += 1
         self.touched[warps] = 0
+
+    def shuffled(self, warps: np.ndarray) -> None:
+        """All lanes of whole warps come together, and nothing is ordered: what they did before gets an earlier time."""
+        used = warps[self.touched[warps] != 0]
+        self.together[used] = self.now[used]
+        self.now[used] += 1
 
     def rejoin(self, warps: np.ndarray) -> None:
         """The lanes of each of these warps meet: what one has learned all know."""

@@ -426,6 +426,10 @@ class Ordering(UnitState):
         else:
             self.clocks.rejoin(warps)
 
+    def shuffled(self, sel: Selection) -> None:
+        """Whole warps shuffle: that orders no memory (PTX ISA section 9.7.9.6)."""
+        self.clocks.shuffled(warps_of(sel))
+
     def fence_proxy(self, sel: Selection, views: tuple[int, ...]) -> None:
         """A fence between ordinary accesses and those of the async proxy."""
         warps, lanes = lanes_of(sel)

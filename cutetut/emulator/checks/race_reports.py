@@ -15,7 +15,7 @@ from ..machine.opcodes import states
 from ..machine.pending import Operation
 from ..machine.stuck import ranges
 from ..ptx.syntax import Instruction
-from . import stamps
+from . import by_chance, stamps
 from .chosen import differing, first
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Clocks
 from .early_reads import EarlyReads
@@ -170,9 +170,18 @@ class Reports:
         self, shadow: Shadow, found: np.ndarray, late: np.ndarray, host: np.ndarray, threads: np.ndarray,
         access: Access,
     ) -> None:  # fmt: skip
-        """Threads write what others may still be reading."""
-        stamp, rows, at = first(shadow, found, late, host, threads)
-        error = self._unordered(access, self.place(shadow, at), stamp, threads[rows], "has loaded from")
+        """Threads write what others may still be reading.
+
+        Only a warning where a lane has read it before its whole warp shuffled: quack's cross entropy in place does so.
+        """
+        warps = (threads >> 5).reshape(-1, *[1] * (found.ndim - 1))
+        certain = late & ~((stamps.agent_of(found) == warps) & (stamps.time_of(found) <= self.clocks.together[warps]))
+        if not certain.any():
+            stamp, hit, at = first(shadow, found, late, host, threads)
+            by_chance.read_before_shuffle(self.machine, stamp, threads[hit], self.place(shadow, at), access)
+            return
+        stamp, hit, at = first(shadow, found, certain, host, threads)
+        error = self._unordered(access, self.place(shadow, at), stamp, threads[hit], "has loaded from")
         self.tell(error, access.inst)
 
     def after_async_read(
@@ -194,14 +203,7 @@ class Reports:
         if self.kinds.get(stamp.agent) != "wgmma" or not waited:
             self.tell(error, access.inst)
             return
-        scheduler, body = self.machine.scheduler, self.machine.kernel.body
-        what = (
-            f"a store to {place}, which a WGMMA of warp {self._owner(stamp)} has read before, but "
-            "only by chance: nothing orders the two"
-        )
-        scheduler.warn(what, body[access.inst], int(threads[rows][0]), error.hint,
-                       (body[stamp.inst], self.owners[stamp.agent], "it was read here"),
-                       "missing-barrier", place)  # fmt: skip
+        by_chance.read_by_wgmma(self.machine, stamp, self.owners[stamp.agent], threads[rows], error, access)
 
     def after_copy(
         self, shadow: Shadow, found: np.ndarray, late: np.ndarray, host: np.ndarray, threads: np.ndarray,

@@ -33,6 +33,8 @@ _LANES = {
     "no_sync_warp_before_load": "no sync_warp before a neighbour's number is read",
     "no_sync_warp_before_store": "no sync_warp before a number that a neighbour reads is overwritten",
     "shuffle_instead_of_sync_warp": "a shuffle in place of sync_warp",
+    "shuffle_instead_of_sync_warp_before_store": "a shuffle in place of `sync_warp`, before what lanes have loaded is "
+    "overwritten",
     "elect_instead_of_sync_warp": "elect_one in place of sync_warp",
     "no_sync_warp_between_branches": "no sync_warp between lanes that store in one branch and load in the next",
     "elected_lane_arrives_for_stores": "an elected lane arrives for the warp's stores, without sync_warp before",
