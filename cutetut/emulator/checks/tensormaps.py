@@ -74,7 +74,7 @@ class TensorMaps(UnitState):
         """What is missing between a change of a map and its use by a thread."""
         clocks, warp, one, where = self.order.clocks, thread >> 5, np.array([thread]), self._place(host)
         what = "the tensor map of this copy was changed in global memory, and"
-        released = clocks.seen[TENSORMAP, warp, stamp.agent] >= stamp.time  # by whom it was changed, or by who knows of it
+        released = clocks.seen[TENSORMAP, warp, stamp.agent] >= stamp.time  # by whoever knows of the change
         if not released and clocks.seen[TENSORMAP, stamp.agent, stamp.agent] < stamp.time:
             return MissingFence(
                 f"{what} no release fence of the tensormap proxy came since", threads=one, hint=RELEASE, kind=KIND,
