@@ -134,10 +134,7 @@ class AsyncOrdering(UnitState):
             late = self._late_for(stamps_found, thread, reads=True)
             if late.any():
                 at = int(np.flatnonzero(late)[0])
-                place = order.reports.place(shadow, address(at))  # type: ignore[operator]
-                stamp = Stamp.of(int(stamps_found[at]))
-                error = order.reports.still_needed(stamp, np.array([thread]), place, inst, "a copy to")
-                order.reports.tell(error, inst)
+                self._still_needed(shadow, int(stamps_found[at]), address(at), thread, inst, "a copy to")  # type: ignore[operator]
         self._no_async_reader(shadow, where, thread, inst)
 
     def _no_async_reader(self, shadow: Shadow, where: slice | np.ndarray, thread: int, inst: int) -> None:
@@ -158,11 +155,13 @@ class AsyncOrdering(UnitState):
                 if op is not None:
                     what = "a copy overwrites shared memory that is still being read by"
                     raise order.reports.under_way(what, op, np.array([thread]), host)
-                place = order.reports.place(shadow, host)
-                error = order.reports.still_needed(
-                    Stamp.of(int(found[at])), np.array([thread]), place, inst, "a copy to"
-                )
-                order.reports.tell(error, inst)
+                self._still_needed(shadow, int(found[at]), host, thread, inst, "a copy to")
+
+    def _still_needed(self, shadow: Shadow, stamp: int, host: int, thread: int, inst: int, verb: str) -> None:
+        """A copy writes where others read, as a stamp says, and nothing orders the two."""
+        reports = self.order.reports
+        place = reports.place(shadow, host)
+        reports.tell(reports.still_needed(Stamp.of(stamp), np.array([thread]), place, inst, verb), inst)
 
     def _late_for(self, found: np.ndarray, thread: int, reads: bool = False) -> np.ndarray:
         """Which stamps one thread does not know of; of what its own warp did it knows."""
@@ -407,10 +406,8 @@ class AsyncOrdering(UnitState):
                 late &= order.strength[stamps.instruction_of(np.maximum(found, 0))] == 0
             if late.any():
                 at = int(np.flatnonzero(late)[0])
-                place = order.reports.place(shadow, shadow.start + (int(where[at]) << shadow.shift))
-                one = np.array([thread])
-                error = order.reports.still_needed(Stamp.of(int(found[at])), one, place, inst, "a bulk store to")
-                order.reports.tell(error, inst)
+                host = shadow.start + (int(where[at]) << shadow.shift)
+                self._still_needed(shadow, int(found[at]), host, thread, inst, "a bulk store to")
 
     def note_global_read(
         self, hosts: np.ndarray, nbytes: int, thread: int, inst: int, agent: int, time: int
