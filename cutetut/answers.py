@@ -23,7 +23,10 @@ class NotYet(Exception):
 
 
 def judged(check: Callable[..., None]) -> Callable[..., None]:
-    """Make a check print "right", or "not yet" and the hint of the NotYet that it raised."""
+    """Make a check print "right", or "not yet" and the hint of the NotYet that it raised.
+
+    An answer that ends the program, as `exit()` does, is not right yet: in a notebook that would print a traceback.
+    """
 
     @functools.wraps(check)
     def wrapped(*answers: Any, **named: Any) -> None:
@@ -31,6 +34,8 @@ def judged(check: Callable[..., None]) -> Callable[..., None]:
             check(*answers, **named)
         except NotYet as hint:
             print(f"not yet: {hint}")
+        except SystemExit:
+            print("not yet: your answer calls exit()")
         else:
             print("right")
 

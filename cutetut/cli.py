@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     _add_run_and_record(commands)
     _add_bench(commands)
     _add_emulate(commands)
-    cache = commands.add_parser("cache", help="the compiled kernels that the emulator keeps on disk")
+    cache = commands.add_parser("cache", help="the kernels that are kept on disk, compiled or disassembled")
     cache.add_argument("--clear", action="store_true", help="remove them all")
     return top
 
@@ -174,7 +174,7 @@ def _cache(remove: bool) -> int:
         return 0
     verb = "removed " if remove else ""
     limit = "" if remove else f", at most {compile_cache.LARGEST >> 20} MiB"
-    print(f"{use.folder}: {verb}{use.entries} compiled functions, {use.nbytes / 2**20:.1f} MiB{limit}")
+    print(f"{use.folder}: {verb}{use.entries} kernels, compiled or disassembled, {use.nbytes / 2**20:.1f} MiB{limit}")
     return 0
 
 

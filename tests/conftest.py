@@ -6,6 +6,7 @@ on this machine's Hopper GPU instead, so the oracle and the emulator are both he
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -21,6 +22,14 @@ ROOT = Path(__file__).resolve().parent.parent
 # those of OF_THE_BOOK share the built book, and those of SPREAD run a notebook each.
 OF_THE_BOOK = "test_pages.py", "test_pages_in_a_browser.py", "test_first_page.py", "test_reading.py"
 SPREAD = "test_committed.py"
+# They begin with what takes longest (of CPU, 20 seconds and more), so that at the end none waits for another.
+LONGEST = (
+    SPREAD, *OF_THE_BOOK, "test_19_kernel.py", "test_07_mma_sync.py", "test_08_wgmma_ss.py",
+    "test_19_around_the_kernel.py", "test_wgmma.py", "test_13_warp_specialized.py", "test_ordering.py",
+    "test_12_tma_pipeline.py", "test_10_wgmma_async.py", "test_ncu.py", "test_emulate_modules.py",
+    "test_05_partition_c.py", "test_08_to_10_exercises.py", "test_dsl_surface.py", "test_06_exercises.py",
+    "test_cli.py", "test_backend.py", "test_05_exercises.py",
+)  # fmt: skip
 NO_BROWSER = "no browser starts"  # why a test of a page was skipped
 
 
@@ -47,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # where pytest-xdist is installed
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file's tests go to one process, the book's all to one, those of SPREAD each to any.
+    """A file's tests go to one process, the book's all to one, those of SPREAD each to any, in the order they have.
 
     The marker xdist_group would do it, but with pytest 9.2 the names that pytest-xdist 3.8 gives tests do not last.
     """
@@ -59,6 +68,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             name = file.rpartition("/")[2]
             return nodeid if name == SPREAD else "book" if name in OF_THE_BOOK else file
 
+    config.option.loadscopereorder = False
     return ByFile(config, log)
 
 
@@ -73,9 +83,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker(other)]
-
-
+    if config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
+        rank = {name: number for number, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
     _skip_without_a_browser(config, [item for item in items if item.get_closest_marker("browser")])
+
+
+def pytest_collection_finish() -> None:
+    """What is there when tests begin stays: to look for garbage in it again and again takes a twentieth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _skip_without_a_browser(config: pytest.Config, items: list[pytest.Item]) -> None:

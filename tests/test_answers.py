@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import cutlass.cute as cute
@@ -99,3 +100,12 @@ def test_a_check_says_right_or_not_yet(capsys: pytest.CaptureFixture[str]) -> No
         "not yet: count again",
         "not yet: the answer is a whole number, not None",
     ]
+
+
+def test_an_answer_that_ends_the_program_is_not_right(capsys: pytest.CaptureFixture[str]) -> None:
+    @answers.judged
+    def check(answer: Any) -> None:
+        answer()
+
+    check(lambda: sys.exit("done"))
+    assert capsys.readouterr().out == "not yet: your answer calls exit()\n"

@@ -81,7 +81,8 @@ def project(tmp_path: Path) -> Path:
 def run(project: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CUTE"))}
     environment |= variables
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=no", *options]
+    # without nbval, which takes a second to import
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:nbval", "--color=no", *options]
     return subprocess.run(command, capture_output=True, text=True, cwd=project, env=environment, timeout=300)
 
 

@@ -155,10 +155,10 @@ class Walk:
         for entry in self.names.values():
             if entry.explained is None and (place := self._explanation(entry.name)):
                 entry.explained, entry.late = place, True
-        for entry in (*self.names.values(), *self.terms.values()):
+        found = (*self.names.values(), *self.terms.values())
+        for entry in found:
             sought = entry.name if entry.is_term else names.token(entry.name)
             entry.section = self._sections.get((entry.is_term, sought), entry.explained)
-        found = (*self.names.values(), *self.terms.values())
         return [entry for entry in found if entry.uses or entry.explained]
 
 

@@ -53,13 +53,15 @@ class PTX:
         return {name: tuple(map(_declared, kernel.params)) for name, kernel in self.module.kernels.items()}
 
     def launch(
-        self, kernel: str, *arguments: Argument, grid: Dim, block: Dim, cluster: Dim = (1, 1, 1), dynamic_smem: int = 0
-    ) -> Run:
+        self, kernel: str, *arguments: Argument, grid: Dim, block: Dim, cluster: Dim = (1, 1, 1), dynamic_smem: int = 0,
+        budget: int | None = None,
+    ) -> Run:  # fmt: skip
         """Run one kernel to its end.
 
         arguments: one for each parameter, in order.  An array, C-contiguous, is passed by address and may be written
         if it is writable; a numpy scalar such as `np.int32(5)`, or bytes, is passed by value and must have the
-        parameter's size.  grid, block, cluster: (x, y, z), of CTAs, threads and CTAs; dynamic_smem: bytes.
+        parameter's size.  grid, block, cluster: (x, y, z), of CTAs, threads and CTAs; dynamic_smem: bytes;
+        budget: steps that a wave of CTAs may take (by default CUTETUT_BUDGET, or 20 million).
         Raises LaunchError for what does not fit the kernel, and what `cutetut.emulator.errors` lists for its mistakes.
         """
         found = self._kernel(kernel)
@@ -70,7 +72,7 @@ class PTX:
         params = [_passed(argument, param, memory) for argument, param in zip(arguments, found.params, strict=True)]
         report = launch(
             self.module, kernel, grid=grid, block=block, cluster=cluster, dynamic_smem=dynamic_smem, params=params,
-            memory=memory, out=out,
+            memory=memory, out=out, budget=budget,
         )  # fmt: skip
         return Run(out.getvalue(), report)
 

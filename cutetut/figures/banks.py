@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from cutetut.figures.base import ACCENT, INK, MUTED, PAPER, Picture, blank_figure, one_look
+from cutetut.figures.base import ACCENT, INK, MUTED, PAPER, Picture, blank_figure, integer_table, one_look
 
 BANKS = 32  # of 4 bytes each
 GROUPS = 8  # 128 bytes are all 32 banks once; 16 bytes of them, 4 banks, are what a core matrix row takes
@@ -23,7 +23,7 @@ def bank_groups(offsets: Mapping[str, npt.ArrayLike], *, columns: int = 4, title
     number offset // 16 % 8. The number is written wherever a run of neighbours in one group starts.
     Raises ValueError for an offset below 0 and for tables that are not 2-D.
     """
-    groups = {name: _groups(name, table) for name, table in offsets.items()}
+    groups = {name: integer_table(f"{name}: the offsets", table) // 16 % GROUPS for name, table in offsets.items()}
     rows = -(-len(groups) // columns)
     figure = blank_figure(2.2 * min(columns, len(groups)), 2.3 * rows + (0.3 if title else 0.0))
     grid = figure.subplots(rows, min(columns, len(groups)), squeeze=False).ravel()
@@ -45,7 +45,7 @@ def column_banks(words: Mapping[str, npt.ArrayLike], *, column: int = 5, title: 
     the marked column are what a warp may access at once, a lane for each element. Raises ValueError for a column that
     is not in every table, and for what `bank_groups` refuses.
     """
-    banks = {name: _table(name, table) % BANKS for name, table in words.items()}
+    banks = {name: integer_table(f"{name}: the offsets", table) % BANKS for name, table in words.items()}
     if any(not 0 <= column < table.shape[1] for table in banks.values()):
         raise ValueError(f"column {column} is not in every table")
     figure = blank_figure(3.6 * len(banks), 3.9 + (0.3 if title else 0.0))
@@ -80,17 +80,6 @@ def _listed(banks: npt.NDArray[np.int64]) -> str:
     if (banks == banks[0]).all():
         return f"{banks[0]} only"
     return ", ".join(map(str, banks[:4].tolist())) + ", ..."
-
-
-def _groups(name: str, offsets: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    return _table(name, offsets) // 16 % GROUPS
-
-
-def _table(name: str, offsets: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    table = np.asarray(offsets, dtype=np.int64)
-    if table.ndim != 2 or table.size == 0 or table.min() < 0:
-        raise ValueError(f"{name}: the offsets must be a table of (rows, cols) from 0 on")
-    return table
 
 
 def _runs(row: npt.NDArray[np.int64]) -> str:

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec
 
 import matplotlib as mpl
 import numpy as np
+import numpy.typing as npt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -85,3 +86,11 @@ def one_look(draw: Callable[Arguments, Picture]) -> Callable[Arguments, Picture]
 def blank_figure(width: float, height: float) -> Figure:
     """Return an empty figure of this size in inches, which no global state of matplotlib knows of."""
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(rect=(0.01, 0.015, 0.98, 0.965)))
+
+
+def integer_table(what: str, given: npt.ArrayLike, least: int = 0) -> npt.NDArray[np.int64]:
+    """Return (rows, cols) integers; raises ValueError, which begins with `what` they are, for any other table."""
+    table = np.asarray(given, dtype=np.int64)
+    if table.ndim != 2 or table.size == 0 or table.min() < least:
+        raise ValueError(f"{what} must be a table of (rows, cols) numbers from {least} on")
+    return table

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from cutetut.figures.base import ACCENT, INK, LINE, MUTED, Picture, blank_figure, one_look
+from cutetut.figures.base import ACCENT, INK, LINE, MUTED, Picture, blank_figure, integer_table, one_look
 
 LATER, NEVER = "#a9c6e3", "#f6f7f8"
 
@@ -22,7 +22,7 @@ def warp_requests(asked: Mapping[str, npt.ArrayLike], *, sector: int = 8, title:
     where none does; rows lie in memory as they are drawn. sector: elements of one sector, at whose bounds there is a
     line. Raises ValueError for tables that are not 2-D or have numbers below -1.
     """
-    tables = {name: _table(name, table) for name, table in asked.items()}
+    tables = {name: integer_table(f"{name}: the requests", table, least=-1) for name, table in asked.items()}
     heights = [0.5 + 6.6 * len(table) / table.shape[1] for table in tables.values()]
     figure = blank_figure(7.0, sum(heights) + 0.3)
     grid = figure.subplots(len(tables), 1, squeeze=False, height_ratios=heights)[:, 0]
@@ -34,13 +34,6 @@ def warp_requests(asked: Mapping[str, npt.ArrayLike], *, sector: int = 8, title:
     if title:
         figure.suptitle(title, x=0.01, ha="left")
     return Picture(figure, "\n".join(_said(name, table) for name, table in tables.items()))
-
-
-def _table(name: str, asked: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    table = np.asarray(asked, dtype=np.int64)
-    if table.ndim != 2 or table.size == 0 or table.min() < -1:
-        raise ValueError(f"{name}: the requests must be a table of (rows, cols) numbers from -1 on")
-    return table
 
 
 def _draw(axes: Axes, name: str, table: npt.NDArray[np.int64], sector: int) -> None:

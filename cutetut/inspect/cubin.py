@@ -22,6 +22,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from cutetut.emulator.host import compile_cache
+
 FATBIN_MAGIC = 0xBA55ED50
 FATBIN_KIND_ELF = 2
 ELF_MAGIC = b"\x7fELF"
@@ -209,7 +211,8 @@ def find_disassembler() -> Path | None:
 def disassemble(cubin: bytes) -> dict[str, str]:
     """SASS text of every kernel in a cubin, by kernel name.
 
-    Raises DisassemblerMissing where there is no nvdisasm, CubinError where it refuses the bytes.
+    A text that the disassembler printed once is kept on disk. Raises DisassemblerMissing where there is no nvdisasm,
+    CubinError where it refuses the bytes.
     """
     tool = find_disassembler()
     if tool is None:
@@ -217,6 +220,24 @@ def disassemble(cubin: bytes) -> dict[str, str]:
             "reading SASS needs NVIDIA's nvdisasm, and this machine has none: "
             "type `pip install nvidia-cuda-nvdisasm` (needs no GPU), or put a CUDA toolkit's bin on PATH"
         )
+    name = compile_cache.key(b"nvdisasm", _identity(tool), cubin)
+    if (kept := compile_cache.load(name)) is not None:
+        text = kept["sass"].decode()
+    else:
+        text = _disassembled(tool, cubin)
+        compile_cache.store(name, {"sass": text.encode()})
+    parts = _FUNCTION.split(text)  # text before the first kernel, then name, body, name, body, ...
+    return {name: _until_next_section(body) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def _identity(tool: Path) -> bytes:
+    """Another program at the same path has another."""
+    status = tool.stat()
+    return f"{tool.resolve()} {status.st_size} {status.st_mtime_ns}".encode()
+
+
+def _disassembled(tool: Path, cubin: bytes) -> str:
+    """What nvdisasm prints of a cubin; up to two seconds of work."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(cubin)
@@ -227,8 +248,7 @@ def disassemble(cubin: bytes) -> dict[str, str]:
             raise CubinError(f"{tool.name} gave no answer in 300 s") from error
     if done.returncode != 0:
         raise CubinError(f"{tool.name} refused the cubin: {done.stderr.strip() or 'no reason given'}")
-    parts = _FUNCTION.split(done.stdout)  # text before the first kernel, then name, body, name, body, ...
-    return {name: _until_next_section(body) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+    return done.stdout
 
 
 def _until_next_section(body: str) -> str:

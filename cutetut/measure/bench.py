@@ -295,25 +295,36 @@ def recorded(name: str) -> None:
     Raises BenchError if none was recorded, saying how to record one.
     """
     content = read(name)
-    print(f"Measured on {provenance.sentence(content['provenance'])}")
-    if content["code_hash"] != current_hash(name):
-        print("The kernels have changed since: these numbers belong to an earlier version of this notebook.")
+    print(origin(name, content))
     print(table(content["rows"]))
+
+
+def origin(name: str, content: Mapping[str, Any]) -> str:
+    """Where and when a notebook's file was measured, in a sentence, and whether the kernels have changed since."""
+    text = f"Measured on {provenance.sentence(content['provenance'])}"
+    if content["code_hash"] != current_hash(name):
+        text += "\nThe kernels have changed since: these numbers belong to an earlier version of this notebook."
+    return text
 
 
 def read(name: str) -> dict[str, Any]:
     """The content of `book/data/<name>.json`: notebook, provenance, code_hash and rows; raises BenchError."""
-    path = data_file(name)
+    content = content_of(name, data_file(name), "rows")
+    content["rows"] = validated(content["rows"], name)
+    return content
+
+
+def content_of(name: str, path: Path, what: str) -> dict[str, Any]:
+    """The content of a file of a notebook's: provenance, code_hash and `what`; raises BenchError."""
     again = f"on a Hopper GPU host, type: python -m cutetut bench {name}"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BenchError(f"nothing was measured for {name} yet; {again}") from None
+        raise BenchError(f"nothing was measured for {path.stem} yet; {again}") from None
     except (OSError, ValueError) as error:
         raise BenchError(f"{path.name} cannot be read ({error}); {again}") from error
-    if not isinstance(content, dict) or not {"provenance", "code_hash", "rows"} <= content.keys():
-        raise BenchError(f"{path.name} is not a recorded benchmark; {again}")
-    content["rows"] = validated(content["rows"], name)
+    if not isinstance(content, dict) or not {"provenance", "code_hash", what} <= content.keys():
+        raise BenchError(f"{path.name} is not a recorded table; {again}")
     return content
 
 

@@ -22,27 +22,13 @@ def write(chapter: str, what: str, content: Any) -> None:
 
 def read(chapter: str, what: str) -> Any:
     """What `write` has written, without its head; raises BenchError, which says how to record it, if it is missing."""
-    return _whole(chapter, what)[what]
+    return _content(chapter, what)[what]
 
 
 def source(chapter: str, what: str) -> str:
     """Where and when it was measured, in a sentence, and whether the chapter's kernels have changed since."""
-    content = _whole(chapter, what)
-    text = f"Measured on {provenance.sentence(content['provenance'])}"
-    if content["code_hash"] != bench.current_hash(chapter):
-        text += "\nThe kernels have changed since: these numbers belong to an earlier version of this notebook."
-    return text
+    return bench.origin(chapter, _content(chapter, what))
 
 
-def _whole(chapter: str, what: str) -> dict[str, Any]:
-    path = bench.data_file(f"{chapter}_{what}")
-    again = f"on a Hopper GPU host, type: python -m cutetut bench {chapter}"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise bench.BenchError(f"{path.name} is missing; {again}") from None
-    except (OSError, ValueError) as error:
-        raise bench.BenchError(f"{path.name} cannot be read ({error}); {again}") from error
-    if not isinstance(content, dict) or not {"provenance", "code_hash", what} <= content.keys():
-        raise bench.BenchError(f"{path.name} is not a recorded table; {again}")
-    return content
+def _content(chapter: str, what: str) -> dict[str, Any]:
+    return bench.content_of(chapter, bench.data_file(f"{chapter}_{what}"), what)

@@ -24,13 +24,16 @@ class Line:
     def cell(self, method: str) -> str:
         """The ratio, the lowest and the highest of its repeats if known, and the speeds that it comes from."""
         row = self.rows.get(method)
-        return "" if row is None else speeds(row).replace(bench.shown(row["ratio"]), bench.ratio(row), 1)
+        return "" if row is None else f"{bench.ratio(row)} {_both(row)}"
 
 
 def speeds(row: Row) -> str:
     """A row as "0.579 (447 / 773)": the ratio, ours and the vendor's TFLOP/s."""
-    ours, vendor = bench.shown(row["ours_tflops"]), bench.shown(row["vendor_tflops"])
-    return f"{row['ratio']:#.3g} ({ours} / {vendor})"
+    return f"{bench.shown(row['ratio'])} {_both(row)}"
+
+
+def _both(row: Row) -> str:
+    return f"({bench.shown(row['ours_tflops'])} / {bench.shown(row['vendor_tflops'])})"
 
 
 def lines(rows: Iterable[Row]) -> list[Line]:

@@ -38,7 +38,8 @@ def pytest_with_these_hooks(folder: Path, **variables: str) -> subprocess.Comple
     (folder / "test_it.py").write_text(NEEDS_A_BROWSER)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = browser: needs a browser\n")
     path = os.pathsep.join([str(browser_download.ROOT), str(browser_download.ROOT / "book" / "_ext")])
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "--color=no", "-rs"]
+    plugins = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-p", "no:nbval"]  # nbval takes a second to import
+    command = [sys.executable, "-m", "pytest", *plugins, "--color=no", "-rs"]
     environment = {**os.environ, "PYTHONPATH": path, **variables}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -29,3 +32,23 @@ def assert_product(C: torch.Tensor, A: torch.Tensor, B: torch.Tensor) -> None:
     lost = A.shape[1] * 2.0**-22 * exact(A.abs(), B.abs())
     bound = lost + HALF_ULP[C.dtype] * (np.abs(expected) + lost) + 2.0**-24  # float16 has subnormal results
     assert (np.abs(wide(C) - expected) <= bound).all()  # NaN fails
+
+
+def assert_writes_its_result_alone(multiply: Callable[..., Any], A: torch.Tensor, B: torch.Tensor) -> None:
+    """`multiply(A, B, C)` computes a C of A's type that lies between two others, and leaves those as they are."""
+    memory = torch.full((3, len(A), len(B)), 7.0, dtype=A.dtype, device=A.device)
+    multiply(A, B, memory[1])
+    assert (memory[0] == 7).all() and (memory[2] == 7).all()
+    assert_product(memory[1], A, B)
+
+
+def assert_spreads_nan_and_inf(multiply: Callable[..., torch.Tensor], A: torch.Tensor, B: torch.Tensor) -> None:
+    """A NaN at the end of row 5 of A and an infinity at the start of row 77 of B spoil that row and column of C alone.
+
+    They are in the last and in the first tile along K; A and B, of 128 rows at least, keep them.
+    """
+    A[5, -1], B[77, 0] = float("nan"), float("inf")
+    C = multiply(A, B).cpu()
+    touched = torch.zeros(C.shape, dtype=torch.bool)
+    touched[5, :], touched[:, 77] = True, True
+    assert C[5].isnan().all() and torch.equal(~C.isfinite(), touched)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -11,8 +10,7 @@ import pytest
 import torch
 
 from cutetut.course import notebooks
-from cutetut.measure import bench, nsight
-from tests.chapters.products import exact, normal
+from tests.chapters.products import assert_spreads_nan_and_inf, assert_writes_its_result_alone, exact, normal
 
 CHAPTERS = ("00_start_here", "04_scalar_fma_gemm")
 
@@ -120,23 +118,13 @@ def test_scalar_gemm_puts_every_element_in_its_place(scalar: ModuleType, device:
 def test_scalar_gemm_spreads_nan_and_inf_to_their_row_and_column_only(
     scalar: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = normal(rng, device, torch.float32, (128, 8), (128, 8))
-    A[5, 2], B[77, 0] = float("nan"), float("inf")
-    C = scalar.scalar_gemm(A, B).cpu()
-    assert C[5].isnan().all()
-    touched = torch.zeros(128, 128, dtype=torch.bool)
-    touched[5, :], touched[:, 77] = True, True
-    assert torch.equal(~C.isfinite(), touched)
+    assert_spreads_nan_and_inf(scalar.scalar_gemm, *normal(rng, device, torch.float32, (128, 8), (128, 8)))
 
 
 def test_scalar_gemm_writes_into_the_tensor_it_is_given_and_nowhere_else(
     scalar: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = normal(rng, device, torch.float32, (128, 8), (128, 8))
-    memory = torch.full((3, 128, 128), 7.0, device=device)
-    scalar.scalar_gemm(A, B, memory[1])
-    assert (memory[0] == 7).all() and (memory[2] == 7).all()
-    assert np.abs(memory[1].cpu().numpy() - exact(A, B)).max() < 1e-4
+    assert_writes_its_result_alone(scalar.scalar_gemm, *normal(rng, device, torch.float32, (128, 8), (128, 8)))
 
 
 def test_scalar_gemm_compiles_once_per_shape(scalar: ModuleType, rng: np.random.Generator, device: str) -> None:
@@ -217,40 +205,6 @@ def test_scalar_gemm_refuses_a_tensor_beyond_32_bit_indices(scalar: ModuleType, 
         pytest.skip("this machine cannot reserve 8 GiB of address space")
     with pytest.raises(ValueError, match=r"2\*\*31"):
         scalar.scalar_gemm(torch.zeros(GOOD, device=device), huge, torch.zeros(1, 1, device=device))
-
-
-# What Nsight Compute counts -----------------------------------------------------------------------------------
-
-COUNTED = {  # the function of the benchmark that counts, the kernel, and where the names of its launches are
-    "07_mma_sync": ("wavefronts_counted", "mma_gemm_kernel", "MEASURED"),
-}
-
-
-@pytest.mark.parametrize("chapter", COUNTED)
-def test_each_launch_gets_what_nsight_compute_counted_of_it(chapter: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    function, kernel, cases = COUNTED[chapter]
-    module = notebooks.load(chapter, bench.BENCH_TAGS)
-    launches = list(getattr(module, cases))
-    assert hasattr(module, kernel)
-
-    def count(program: list[str], kernels: str, metrics: list[str]) -> list[dict[str, float]]:
-        option, source = program
-        assert option == "-c" and kernels == kernel
-        compile(source, "program", "exec")
-        return [dict(zip(metrics, (1000.0, 1000.0 * (n + 1)), strict=True)) for n in range(len(launches))]
-
-    monkeypatch.setattr(nsight, "count", count)
-    assert getattr(module, function)() == {launch: place + 1 for place, launch in enumerate(launches)}
-
-
-@pytest.mark.parametrize("chapter", COUNTED)
-def test_a_benchmark_goes_on_where_nothing_can_be_counted(
-    chapter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    module = notebooks.load(chapter, bench.BENCH_TAGS)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert getattr(module, COUNTED[chapter][0])() == {}
-    assert "ncu (Nsight Compute) is not on the PATH" in capsys.readouterr().out
 
 
 # The chapters as a whole --------------------------------------------------------------------------------------

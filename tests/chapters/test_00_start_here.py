@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,12 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from cutetut.course import notebooks, provenance
+from cutetut.course import notebooks
 from cutetut.measure import bench, records
-from tests.chapters import exercises
+from tests.chapters import benchmarks, exercises
 
 CHAPTER = "00_start_here"
-cell = partial(exercises.cell, CHAPTER)
 
 
 @pytest.fixture(scope="module")
@@ -86,35 +84,16 @@ def test_four_elements_a_thread_match_float64(chapter: ModuleType, rng: np.rando
 # The benchmark ------------------------------------------------------------------------------------------------
 
 
-class Clock:
-    """A timer for which every call takes a microsecond."""
-
-    def seconds(self, function: Callable[[], Any], launches: int) -> float:
-        function()
-        return 1e-6 * launches
-
-    def clock_mhz(self, function: Callable[[], Any], launches: int) -> int:
-        function()
-        return 1000
-
-
 @pytest.mark.emulator
 def test_the_benchmark_writes_what_the_chapter_reads(
     chapter: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def compare(ours: Any, vendor: Any, **said: Any) -> list[bench.Row]:
-        ours(), vendor()
-        speed = {"method": "burst", "inputs": "none", "ours_tflops": 1.0, "vendor_tflops": 2.0, "ratio": 0.5}
-        return [{**said["size"], "kernel": said["kernel"], "vendor": said["vendor_name"], **speed}]
-
     outcome = {"right": 10, "wrong": 0, "ended": "ends"}
     small = {"BUFFERS": [1024, 2048], "WARPS": (1,), "STREAMED": 132 * 32 * 4, "STEPS": 64, "ELEMENTS": 1500}
     for name, value in small.items():
         monkeypatch.setattr(chapter, name, value)
-    monkeypatch.setattr(bench, "CudaTimer", Clock)
-    monkeypatch.setattr(bench, "compare", compare)
-    monkeypatch.setattr(bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
-    monkeypatch.setattr(provenance, "collect", dict)
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    benchmarks.without_a_clock(chapter, monkeypatch)
     monkeypatch.setattr(chapter.mistakes, "trial", lambda launch, right: outcome)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     assert [(row["kernel"], row["vendor"]) for row in rows] == [
@@ -153,98 +132,48 @@ def test_what_the_text_claims_is_in_the_tables() -> None:
 
 # Exercises ----------------------------------------------------------------------------------------------------
 
-ANSWERS = '''
+ANSWER = """
 @cute.kernel
-def ignores_x(x: cute.Tensor, y: cute.Tensor):
+def {name}({parameters}):
     tid, _, _ = cute.arch.thread_idx()
     cta, _, _ = cute.arch.block_idx()
     i = cta * THREADS + tid
-    if i < cute.size(x):
-        y[i] = cutlass.Float32(cute.size(x) - 1 - i)
-
-
-@cute.kernel
-def nan_everywhere(x: cute.Tensor, y: cute.Tensor):
-    tid, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    i = cta * THREADS + tid
-    if i < cute.size(x):
-        y[i] = x[i] * float("nan")
-
-
-@cute.kernel
-def no_predicate(x: cute.Tensor, y: cute.Tensor):
-    tid, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    i = cta * THREADS + tid
-    y[i] = x[cute.size(x) - 1 - i]
-
-
-@cute.kernel
-def from_the_other_end(x: cute.Tensor, y: cute.Tensor):
-    tid, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    i = cta * THREADS + tid
-    if i < cute.size(x):
-        y[cute.size(x) - 1 - i] = x[i]
-
-
-@cute.kernel
-def one_thread_does_all(x: cute.Tensor, y: cute.Tensor):
-    tid, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
+    {body}
+"""
+REVERSED = {  # x in reverse, or not
+    "ignores_x": "if i < cute.size(x): y[i] = cutlass.Float32(cute.size(x) - 1 - i)",
+    "nan_everywhere": 'if i < cute.size(x): y[i] = x[i] * float("nan")',
+    "no_predicate": "y[i] = x[cute.size(x) - 1 - i]",
+    "from_the_other_end": "if i < cute.size(x): y[cute.size(x) - 1 - i] = x[i]",
+    "one_thread_does_all": """
     if cta == 0 and tid == 0:
-        for i in cutlass.range(cute.size(x), unroll=1):
-            y[i] = x[cute.size(x) - 1 - i]
-
-
-@cute.kernel
-def early_out(x: cute.Tensor, y: cute.Tensor):
+        for each in cutlass.range(cute.size(x), unroll=1):
+            y[each] = x[cute.size(x) - 1 - each]""",
+    "early_out": """
     n = cute.size(x)
-    tid, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    j = n - 1 - (cta * THREADS + tid)
+    j = n - 1 - i
     if j >= 0:
-        y[n - 1 - j] = x[j]
-
-
-@cute.kernel
-def powers(x: cute.Tensor, y: cute.Tensor, c: cutlass.Constexpr):
-    tid, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    i = cta * THREADS + tid
+        y[n - 1 - j] = x[j]""",
+}
+POLYNOMIALS = {
+    "powers": """
     if i < cute.size(x):
         total, power = cutlass.Float32(c[0]), cutlass.Float32(1.0)
         for k in cutlass.range_constexpr(1, len(c)):
             power = power * x[i]
             total = total + c[k] * power
-        y[i] = total
-
-
-@cute.kernel
-def constant(x: cute.Tensor, y: cute.Tensor, c: cutlass.Constexpr):
-    tid, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    i = cta * THREADS + tid
-    if i < cute.size(x):
-        y[i] = cutlass.Float32(c[0])
-
-
-@cute.kernel
-def by_reversed(x: cute.Tensor, y: cute.Tensor, c: cutlass.Constexpr):
-    tid, _, _ = cute.arch.thread_idx()
-    cta, _, _ = cute.arch.block_idx()
-    i = cta * THREADS + tid
+        y[i] = total""",
+    "constant": "if i < cute.size(x): y[i] = cutlass.Float32(c[0])",
+    "by_reversed": """
     if i < cute.size(x):
         value = x[i]
         total = cutlass.Float32(c[len(c) - 1])
         for k in cutlass.range_constexpr(len(c) - 2, -1, -1):
             total = c[k] + value * total
-        y[i] = total
-'''
+        y[i] = total""",
+}
 CHECKS = {1: "check_idle", 2: "check_reverse", 3: "check_culprit", 4: "check_warps", 5: "check_polynomial"}
-ANY_WRONG = ("float('nan')", "'text'", "(1,)", "None", "np.float32(3)", "lambda A, B: A @ B.T", "torch.ones(3, 3)")
-WRONG: dict[int, dict[str, str]] = {
+WRONG = {  # a part of what the check has to say
     1: {
         "lambda length, threads: 24": "does not leave 24 idle",
         "lambda length, threads: length % threads": "idle",
@@ -290,31 +219,15 @@ RIGHT = {
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The exercises' checks with what they use, and answers that are kernels."""
-    solution = cell("ex5-solution").split("\n\n\ncheck_")[0]
-    source = "\n\n".join(
-        ["import re\n", *(cell(f"ex{number}-check") for number in CHECKS), ANSWERS]
-        + [cell(name).split("\n\n\ncheck_")[0] for name in ("ex2", "ex5")]
-        + [solution.replace("polynomial_kernel", "polynomial_kernel_of_the_solution")]
-    )
-    helpers = notebooks.load(CHAPTER, exercises.HELPER_TAGS[:3])
-    return exercises.from_file(source, tmp_path_factory.mktemp("cells") / "cells.py", dict(vars(helpers)))
+    cells = [*(f"ex{number}-check" for number in CHECKS), "ex2", "ex5"]
+    two = "x: cute.Tensor, y: cute.Tensor"
+    answers = [ANSWER.format(name=name, parameters=two, body=body) for name, body in REVERSED.items()]
+    three = f"{two}, c: cutlass.Constexpr"
+    answers += [ANSWER.format(name=name, parameters=three, body=body) for name, body in POLYNOMIALS.items()]
+    solution = exercises.renamed(CHAPTER, "ex5-solution", "polynomial_kernel", "polynomial_kernel_of_the_solution")
+    extra = "\n".join([*answers, solution])
+    return exercises.defined(CHAPTER, cells, tmp_path_factory.mktemp("cells"), extra, re=re)
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize(
-    ("number", "answer"), [(number, answer) for number in WRONG for answer in (*WRONG[number], *ANY_WRONG)]
-)
-def test_wrong_answers_are_told_why(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    said = exercises.refused("", f"{CHECKS[number]}({answer})", names, capsys)
-    assert WRONG[number].get(answer, "") in said, said
-    assert len(said.splitlines()) == 1 and len(said) > len("not yet: x")
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in RIGHT for answer in RIGHT[number]])
-def test_right_answers_of_any_form_are_accepted(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    assert exercises.verdict("", f"{CHECKS[number]}({answer})", names, capsys) == "right\n"
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, exercises.with_no_answers(WRONG))
+test_right_answers_of_any_form_are_accepted = exercises.right_answers_are_accepted(CHECKS, RIGHT)

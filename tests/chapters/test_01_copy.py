@@ -16,6 +16,7 @@ from cutetut.course import notebooks
 from cutetut.course.difference import body, difference
 from cutetut.inspect import profile
 from cutetut.measure import bench, mistakes
+from tests.chapters import benchmarks
 
 CHAPTER = "01_layouts"
 
@@ -137,24 +138,16 @@ def test_the_benchmark_has_rows_for_every_walk_and_keeps_its_tables(
     """The whole of it but for the clock and the GPU: kernels run, copies are checked, the files can be read again."""
     smaller = [('"01_layouts", 8192, 8', '"01_layouts", 128, 8'), ("(1, 4, 8, 32, N)", "(1, 8, N)")]
     chapter = notebooks.changed(CHAPTER, smaller, bench.BENCH_TAGS)
-    timed = []
-
-    def compare(ours: Any, vendor: Any, **said: Any) -> list[bench.Row]:
-        timed.append((said["kernel"], said["flops"]))
-        vendor()
-        speed = {"method": "burst of 40 launches", "inputs": "none", "ours_tflops": 1.0, "vendor_tflops": 2.0}
-        return [{**said["size"], "kernel": said["kernel"], "vendor": said["vendor_name"], **speed, "ratio": 0.5}]
-
     outcome = {"right": 1, "wrong": 9, "ended": "ends"}
-    monkeypatch.setattr(chapter.bench, "compare", compare)
-    monkeypatch.setattr(chapter.bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
     monkeypatch.setattr(chapter.mistakes, "trial", lambda launch, right: outcome)
     monkeypatch.setattr(chapter, "written_behind", lambda: 3)
-    monkeypatch.setattr(chapter.provenance, "collect", dict)
-    monkeypatch.setattr(chapter.nsight, "count", lambda program, kernels, metrics: [dict.fromkeys(metrics, 1.5)] * 5)
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    benchmarks.count_launches(5, monkeypatch)
+    timed = benchmarks.without_a_clock(chapter, monkeypatch, ours_too=False)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     names = ["width 1", "width 8", "width 128", "every 8th", "width 1, padded"]
-    assert timed == [(f"01 {name}", 8 * 128**2) for name in names] and len(rows) == len(timed)
+    assert timed == [f"01 {name}" for name in names]
+    assert [(row["kernel"], row["flops"]) for row in rows] == [(name, 8 * 128**2) for name in timed]
     assert chapter.kept("mistakes", "behind") == 3
     assert chapter.kept("mistakes", "mistakes") == [{"mistake": name, **outcome} for name in chapter.MISTAKES]
     counters = chapter.kept("counters", "counters")
@@ -162,20 +155,6 @@ def test_the_benchmark_has_rows_for_every_walk_and_keeps_its_tables(
     (tmp_path / f"{CHAPTER}_counters.json").unlink()
     with pytest.raises(bench.BenchError, match="python -m cutetut bench 01_layouts"):
         chapter.kept("counters", "counters")
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize("launches", [0, 9])
-def test_without_all_counters_there_are_none(
-    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, launches: int
-) -> None:
-    def count(program: Any, kernels: str, metrics: list[str]) -> list[dict[str, float]]:
-        if not launches:
-            raise chapter.nsight.NothingCounted("no ncu")
-        return [dict.fromkeys(metrics, 1.0)] * launches
-
-    monkeypatch.setattr(chapter.nsight, "count", count)
-    assert chapter.counted_on_gpu() == {}
 
 
 def recorded(what: str = "") -> dict[str, Any]:

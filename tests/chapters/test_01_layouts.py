@@ -1,17 +1,14 @@
-"""Chapter 01 as a reader runs it, its outputs deleted, and its exercises' checks with answers of every kind."""
+"""What chapter 01 prints, and its exercises' checks with answers of every kind."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 
-from cutetut.course import execute
-from tests.chapters.exercises import pairs, printed
+from tests.chapters import exercises
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_layouts.ipynb"
+CHAPTER = "01_layouts"
 TRIED = '''
 class Bare:
     """An answer that is nothing the checks know."""
@@ -92,28 +89,18 @@ def named(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def chapter(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The chapter, executed, with cells behind it that try the checks."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    notebook.cells += [nbformat.v4.new_code_cell(source, id=named(name)) for name, source in ANSWERS]
-    path = tmp_path_factory.mktemp("chapter") / NOTEBOOK.name
-    nbformat.write(notebook, path)
-    return execute.executed(path)
+    """The chapter, with cells behind it that have tried the checks."""
+    tried = {named(name): source for name, source in ANSWERS}
+    return exercises.executed_with(CHAPTER, "cell-37", tried, tmp_path_factory.mktemp("chapter"))
 
 
 def output(chapter: Any, name: str) -> str:
     """What the cell printed that tries these answers."""
-    return of_cell(chapter, named(name))
-
-
-def of_cell(chapter: Any, name: str) -> str:
-    return printed(next(cell for cell in chapter.cells if cell.id == name))
+    return exercises.printed_by(chapter, named(name))
 
 
 def test_every_exercise_starts_wrong_and_has_a_right_solution(chapter: Any) -> None:
-    found = pairs(chapter.cells)
-    assert len(found) == 5
-    for start, solution in found:
-        assert printed(start).startswith("not yet: ") and printed(solution) == "right\n"
+    exercises.assert_solved(chapter, 5)
 
 
 def test_strange_answers_get_a_hint(chapter: Any) -> None:
@@ -144,24 +131,24 @@ def test_kernels_are_judged_by_what_they_write(chapter: Any, name: str) -> None:
 
 def test_the_break_it_reports_are_those_that_the_text_predicts(chapter: Any) -> None:
     """Thread 129 of CTA 15 for a stride too long, no report for one too short, and threads 0 and 255 for the stores."""
-    too_long, too_short = of_cell(chapter, "break-first").split("\n\n")
+    too_long, too_short = exercises.printed_by(chapter, "break-first").split("\n\n")
     assert "OutOfBounds: load" in too_long and "CTA (15, 0, 0)" in too_long and "thread (129, 0, 0)" in too_long
     assert "no fault" in too_short and "127 of 16384 elements are wrong" in too_short
-    elsewhere = of_cell(chapter, "break-elsewhere")
+    elsewhere = exercises.printed_by(chapter, "break-elsewhere")
     assert "MissingBarrier: store to byte 1020" in elsewhere
     assert "thread (0, 0, 0)" in elsewhere and "thread (255, 0, 0)" in elsewhere
 
 
 def test_what_the_errata_page_says_of_slices_and_tiles_is_printed(chapter: Any) -> None:
-    planes = [line for line in of_cell(chapter, "cell-22").splitlines() if line.startswith("plane")]
+    planes = [line for line in exercises.printed_by(chapter, "cell-22").splitlines() if line.startswith("plane")]
     assert planes == [
         f"plane: of the layout (4,3):(1,4), of the tensor tensor<{start} o (4,3):(1,4)>" for start in (0, 12)
     ]
-    tiles = of_cell(chapter, "cell-24")
+    tiles = exercises.printed_by(chapter, "cell-24")
     assert "(64,128,16,1)" in tiles and "refused" in tiles and "starts at 24576" in tiles
 
 
 def test_size_and_cosize_alone_do_not_make_a_permutation(chapter: Any) -> None:
     """The rule never fails, and the plausible guess does."""
-    counts = [int(line.split(":")[1]) for line in of_cell(chapter, "permutation-check").splitlines()]
+    counts = [int(line.split(":")[1]) for line in exercises.printed_by(chapter, "permutation-check").splitlines()]
     assert counts[0] == 0 and counts[1] > 100 and counts[2] > 0

@@ -1,16 +1,13 @@
-"""Chapter 02 as a reader runs it, and its exercises' checks with answers of every kind."""
+"""What chapter 02 prints, and its exercises' checks with answers of every kind."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 
-from cutetut.course import execute, notebooks
-from tests.chapters.exercises import pairs, printed
+from tests.chapters import exercises
 
 CHAPTER = "02_layout_algebra"
 STRANGE = '''
@@ -141,24 +138,18 @@ for kernel in (by_left_inverse, by_writing, by_coordinate):
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The chapter, executed, with cells behind it that try the checks."""
-    notebook = notebooks.read(CHAPTER)
-    for name, source in (("strange", STRANGE), ("wrong", WRONG), ("right", RIGHT)):
-        notebook.cells.append(nbformat.v4.new_code_cell(source, id=name))
-    path = Path(tmp_path_factory.mktemp("chapter")) / f"{CHAPTER}.ipynb"
-    nbformat.write(notebook, path)
-    return execute.executed(path)
+    """The chapter, with cells behind it that have tried the checks."""
+    tried = {"strange": STRANGE, "wrong": WRONG, "right": RIGHT}
+    return exercises.executed_with(CHAPTER, "checks", tried, tmp_path_factory.mktemp("chapter"))
 
 
 def output(executed: Any, name: str) -> list[str]:
-    return printed(next(cell for cell in executed.cells if cell.id == name)).splitlines()
+    """The lines that the cell has printed which tries these answers."""
+    return exercises.printed_by(executed, name).splitlines()
 
 
 def test_every_exercise_starts_wrong_and_has_a_right_solution(executed: Any) -> None:
-    found = pairs(executed.cells)
-    assert len(found) == 6
-    for start, solution in found:
-        assert printed(start).startswith("not yet: ") and printed(solution) == "right\n"
+    exercises.assert_solved(executed, 6)
 
 
 def test_strange_answers_get_a_hint(executed: Any) -> None:
@@ -179,7 +170,7 @@ def test_right_answers_in_other_forms_are_right(executed: Any) -> None:
 
 
 def test_the_laws_hold_and_fail_where_the_text_says_so(executed: Any) -> None:
-    said = "".join(printed(cell) for cell in executed.cells if cell.cell_type == "code")
+    said = "".join(exercises.printed(cell) for cell in executed.cells if cell.cell_type == "code")
     holds, fails = ([int(count) for count in re.findall(rf"{what}: (\d+)", said)] for what in ("holds", "fails"))
     coalesce, composition, complement, definition, nothing_lost, copies, right, left = fails
     assert coalesce == nothing_lost == copies == right == left == 0

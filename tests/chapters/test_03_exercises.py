@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from cutetut.course import notebooks
 from tests.chapters import exercises
 
 CHAPTER = "03_tensors_and_jit"
-cell = partial(exercises.cell, CHAPTER)
 
 GUARDED = '''
 @cute.kernel
@@ -75,50 +73,50 @@ class Marker:
 '''
 
 
-def _solution(number: int, old: str, new: str, check: str) -> str:
-    """A solution under another name, without its check."""
-    return cell(f"ex{number}-solution").split(f"\n{check}(")[0].replace(old, new)
+def variants(source: str, name: str, changes: dict[str, tuple[str, str]]) -> list[str]:
+    """A kernel of this name under each other name, with the one text replaced that is given with it."""
+    for other, (old, _) in changes.items():
+        assert source.count(old) == 1, other
+    return [source.replace(old, new).replace(name, other) for other, (old, new) in changes.items()]
+
+
+PADDED = {
+    "padded_by_three": ("(T + 1, 1)", "(T + 3, 1)"),
+    "columns_first": ("(T + 1, 1)", "(1, T + 1)"),
+    "padded_by_two": ("(T + 1, 1)", "(T + 2, 1)"),
+    "padded_no_barrier": ("    cute.arch.sync_threads()\n", ""),
+    "padded_no_guard": ("cute.copy(write, tWrA, tWgB, pred=tWpA)", "cute.copy(write, tWrA, tWgB)"),
+}
+PAIRS = {
+    "pairs_unswizzled": (", swizzle=cute.make_swizzle(5, 2, 6)", ""),
+    "pairs_autovec": ("cute.copy(write, tWrA, tWgB)", "cute.autovec_copy(tWrA, tWgB)"),
+    "pairs_no_barrier": ("    cute.arch.sync_threads()\n", ""),
+    "pairs_not_turned": ("cute.copy(write, tWrA, tWgB)", "tWrA.fill(1.0)\n    cute.copy(write, tWrA, tWgB)"),
+}
 
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The exercises' checks with what they use, and answers that are kernels or functions."""
-    source = cell("checks") + "\n\n" + "\n".join(GUARDED.format(name=n, body=b) for n, b in BODIES.items())
-    source += "\n\n" + cell("ex2").split("\n\n\ncheck")[0].replace("guarded_kernel", "unguarded_kernel")
-    source += "\n\n" + _solution(2, "guarded_kernel", "right_guarded", "check_guarded")
-    padded = _solution(3, "padded_kernel", "right_padded", "check_padded")
-    source += "\n\n" + padded
-    for name, old, new in (
-        ("padded_by_three", "(T + 1, 1)", "(T + 3, 1)"),
-        ("columns_first", "(T + 1, 1)", "(1, T + 1)"),
-        ("padded_by_two", "(T + 1, 1)", "(T + 2, 1)"),
-        ("padded_no_barrier", "    cute.arch.sync_threads()\n", ""),
-        ("padded_no_guard", "cute.copy(write, tWrA, tWgB, pred=tWpA)", "cute.copy(write, tWrA, tWgB)"),
-    ):
-        assert padded.count(old) == 1
-        source += "\n\n" + padded.replace(old, new).replace("right_padded", name)
-    source += "\n\n" + _solution(4, "def mark", "def right_mark", "check_mark") + "\n\n" + MARKS
-    source += "\n\n" + cell("ex5").split("\n\n\ncheck")[0].replace("pairs_kernel", "single_kernel")
-    pairs = _solution(5, "pairs_kernel", "right_pairs", "check_pairs")
-    source += "\n\n" + pairs
-    for name, old, new in (
-        ("pairs_unswizzled", ", swizzle=cute.make_swizzle(5, 2, 6)", ""),
-        ("pairs_autovec", "cute.copy(write, tWrA, tWgB)", "cute.autovec_copy(tWrA, tWgB)"),
-        ("pairs_no_barrier", "    cute.arch.sync_threads()\n", ""),
-        ("pairs_not_turned", "cute.copy(write, tWrA, tWgB)", "tWrA.fill(1.0)\n    cute.copy(write, tWrA, tWgB)"),
-    ):
-        assert pairs.count(old) == 1
-        source += "\n\n" + pairs.replace(old, new).replace("right_pairs", name)
-    helpers = notebooks.load(CHAPTER, exercises.HELPER_TAGS)
-    vars(helpers)["rng"] = torch.Generator().manual_seed(3)  # of the cell that problem is in
-    return exercises.from_file(source, tmp_path_factory.mktemp("cells") / "cells.py", dict(vars(helpers)))
+    renamed = partial(exercises.renamed, CHAPTER)
+    padded = renamed("ex3-solution", "padded_kernel", "right_padded")
+    pairs = renamed("ex5-solution", "pairs_kernel", "right_pairs")
+    answers = [
+        *(GUARDED.format(name=name, body=body) for name, body in BODIES.items()),
+        renamed("ex2", "guarded_kernel", "unguarded_kernel"),
+        renamed("ex2-solution", "guarded_kernel", "right_guarded"),
+        *(padded, *variants(padded, "right_padded", PADDED)),
+        renamed("ex4-solution", "def mark", "def right_mark"),
+        MARKS,
+        renamed("ex5", "pairs_kernel", "single_kernel"),
+        *(pairs, *variants(pairs, "right_pairs", PAIRS)),
+    ]
+    rng = torch.Generator().manual_seed(3)  # of the cell that problem is in
+    folder = tmp_path_factory.mktemp("cells")
+    return exercises.defined(CHAPTER, ["checks"], folder, "\n\n\n".join(answers), rng=rng)
 
 
 CHECKS = {1: "check_passes", 2: "check_guarded", 3: "check_padded", 4: "check_mark", 5: "check_pairs"}
-NO_KERNELS = (
-    "None", "'kernel'", "3.0", "float('nan')", "(1, 2)", "np.float32(1)", "torch.mm", "lambda A, B, *rest: A @ B.T",
-    "lambda *tensors: None",
-)  # fmt: skip
 NO_FUNCTION = {
     "None": "not NoneType",
     "'kernel'": "not str",
@@ -189,19 +187,5 @@ RIGHT = {
 }
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in WRONG for answer in WRONG[number]])
-def test_wrong_answers_are_told_why(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    said = exercises.refused("", f"{CHECKS[number]}({answer})", names, capsys)
-    assert WRONG[number][answer] in said, said
-    assert len(said.splitlines()) == 1 and len(said) > len("not yet: x")
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in RIGHT for answer in RIGHT[number]])
-def test_right_answers_of_any_form_are_accepted(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    assert exercises.verdict("", f"{CHECKS[number]}({answer})", names, capsys) == "right\n"
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, WRONG)
+test_right_answers_of_any_form_are_accepted = exercises.right_answers_are_accepted(CHECKS, RIGHT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect as python_source
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,10 +14,11 @@ import torch
 import cutetut
 from cutetut import layouts
 from cutetut.course import notebooks
-from cutetut.course.difference import body, difference
+from cutetut.course.difference import difference
 from cutetut.inspect import profile
 from cutetut.inspect.compiled import inspect
 from cutetut.measure import bench, mistakes
+from tests.chapters import benchmarks, contract
 
 CHAPTER = "03_tensors_and_jit"
 FIRST, STAGED, LAST = "03 1 straight", "03 2 through shared memory", "03 3 swizzled"
@@ -145,11 +146,9 @@ def test_a_predicate_on_shared_memory_holds_back_loads(chapter: ModuleType) -> N
 
 def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
     rungs = [chapter.straight_kernel, chapter.staged_kernel, chapter.transpose_kernel]
-    for before, after in zip(rungs, rungs[1:], strict=False):
-        found = difference(before, after)
-        assert found.lines and max(found.gone, found.come) <= 40
+    for before, after in pairwise(rungs):
+        contract.assert_one_idea(before, after)
     assert len(difference(*rungs[1:]).lines) == 2  # the swizzle is one line
-    assert len(body(rungs[-1])) <= 90 and len(python_source.signature(rungs[-1]).parameters) <= 12
 
 
 @pytest.mark.parametrize("along_n", [True, False])
@@ -215,41 +214,23 @@ def test_the_benchmark_has_rows_for_every_rung_and_keeps_its_tables(
     chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The whole of it but for the clock: kernels run, results are checked, and the files can be read again."""
-    timed = []
-
-    def compare(ours: Any, vendor: Any, **said: Any) -> list[bench.Row]:
-        timed.append((said["size"]["M"], said["kernel"]))
-        vendor()
-        speed = {"method": "burst of 40 launches", "inputs": "none", "ours_tflops": 1.0, "vendor_tflops": 2.0}
-        labels = {"kernel": said["kernel"], "vendor": said["vendor_name"], "unit": said["unit"]}
-        return [{**said["size"], **labels, **speed, "ratio": 0.5}]
-
     monkeypatch.setattr(chapter, "SIZES", ((64, 128), (65, 130)))
     monkeypatch.setattr(chapter, "spread", lambda launch: (launch(), 0.01)[1])
-    monkeypatch.setattr(chapter.bench, "compare", compare)
-    monkeypatch.setattr(chapter.bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
     monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: names)
-    monkeypatch.setattr(chapter.provenance, "collect", dict)
-    monkeypatch.setattr(chapter.nsight, "count", lambda program, kernels, metrics: [dict.fromkeys(metrics, 1.5)] * 6)
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    benchmarks.count_launches(6, monkeypatch)
+    timed = benchmarks.without_a_clock(chapter, monkeypatch, ours_too=False)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     whole = [FIRST, STAGED, LAST, chapter.ALONG_M, chapter.ALL, chapter.NONE, chapter.STATIC, "torch copy"]
     ragged = [FIRST, STAGED, LAST, "torch copy"]
-    assert timed == [*((64, name) for name in whole), *((65, name) for name in ragged)]
+    assert timed == whole + ragged
+    assert [(row["M"], row["kernel"]) for row in rows] == list(zip([64] * 8 + [65] * 4, timed, strict=True))
     assert {row["unit"] for row in rows} == {"TB/s"} and {row["spread"] for row in rows} == {0.01}
     assert chapter.kept("mistakes") == list(chapter.MISTAKES)
     assert list(chapter.kept("counters")) == [*chapter.COUNTED, "torch transpose"]
     (tmp_path / f"{CHAPTER}_counters.json").unlink()
     with pytest.raises(bench.BenchError, match=f"python -m cutetut bench {CHAPTER}"):
         chapter.kept("counters")
-
-
-@pytest.mark.emulator
-def test_without_counters_the_speeds_are_measured(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    def count(program: Any, kernels: str, metrics: list[str]) -> list[dict[str, float]]:
-        raise chapter.nsight.NothingCounted("no ncu")
-
-    monkeypatch.setattr(chapter.nsight, "count", count)
-    assert chapter.counted_on_gpu() == {}
 
 
 def test_what_the_text_claims_is_in_the_tables(chapter: ModuleType) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -15,11 +14,10 @@ import torch
 
 from cutetut.course import notebooks, provenance
 from cutetut.inspect import profile
-from cutetut.measure import bench, mistakes, nsight, records
-from tests.chapters import exercises
+from cutetut.measure import bench, mistakes, records
+from tests.chapters import benchmarks, exercises
 
 CHAPTER = "04_scalar_fma_gemm"
-cell = partial(exercises.cell, CHAPTER)
 
 
 @pytest.fixture(scope="module")
@@ -64,17 +62,14 @@ def lines(addresses: np.ndarray) -> int:
     return sum(len({int(a) * 4 // 128 for a in request[q : q + 8]}) for request in addresses for q in range(0, 32, 8))
 
 
-def rule() -> dict[str, Any]:
-    """The chapter's cells that count lines, run with what they use."""
-    module = notebooks.load(CHAPTER, bench.BENCH_TAGS)
-    names = dict(vars(module))
-    source = cell("rows").split("\n\n\nprint(")[0] + "\n\n\n" + cell("l1").split("\n\n\nbusy =")[0]
-    exec(source, names)
-    return names
+@pytest.fixture(scope="module")
+def rule(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the chapter's cells that count lines define, with what they use."""
+    return exercises.defined(CHAPTER, ["rows", "l1"], tmp_path_factory.mktemp("cells"))
 
 
-def test_lines_by_quarter_is_the_rule_in_words(rng: np.random.Generator) -> None:
-    count = rule()["lines_by_quarter"]
+def test_lines_by_quarter_is_the_rule_in_words(rule: dict[str, Any], rng: np.random.Generator) -> None:
+    count = rule["lines_by_quarter"]
     for spread in (1, 40, 300, 5000):
         requests = rng.integers(0, spread, (7, 32)) * 4
         assert count(requests) == lines(requests)
@@ -82,20 +77,20 @@ def test_lines_by_quarter_is_the_rule_in_words(rng: np.random.Generator) -> None
 
 
 @pytest.mark.parametrize(("pitch", "expected"), [(4096, (512, 4096)), (32, (512, 4096)), (8, (512, 4096))])
-def test_the_kernels_loads_by_its_index_arithmetic(pitch: int, expected: tuple[int, int]) -> None:
+def test_the_kernels_loads_by_its_index_arithmetic(
+    rule: dict[str, Any], pitch: int, expected: tuple[int, int]
+) -> None:
     """Against the addresses as the chapter's CUDA spells them out."""
-    names = rule()
     thread, i = np.arange(256)[:, None], np.arange(8)
     row = i % 4 + i // 4 * 64
-    found = names["l1_cycles"](names["make_tiled_mma"], pitch)
+    found = rule["l1_cycles"](rule["make_tiled_mma"], pitch)
     for operand, rows, total in (("A", thread // 16 * 4 + row, expected[0]), ("B", thread % 16 * 4 + row, expected[1])):
         starts = (rows[:, :, None] * pitch + np.array([0, 4])).reshape(8, 32, 16)
         assert found[operand] == lines(starts.transpose(0, 2, 1).reshape(-1, 32)) == total
 
 
-def test_m_major_operands_and_one_thread_for_all() -> None:
-    names = rule()
-    cycles = partial(names["l1_cycles"], names["make_tiled_mma"])
+def test_m_major_operands_and_one_thread_for_all(rule: dict[str, Any]) -> None:
+    cycles = partial(rule["l1_cycles"], rule["make_tiled_mma"])
     assert cycles(k_major=False) == {"A": 512, "B": 512}
     assert cycles(only="B") == {"A": 512, "B": 512} and cycles(only="A") == {"A": 512, "B": 4096}
 
@@ -103,32 +98,17 @@ def test_m_major_operands_and_one_thread_for_all() -> None:
 # The benchmark ------------------------------------------------------------------------------------------------
 
 
-class Clock:
-    """A timer for which every call takes a microsecond."""
-
-    def seconds(self, function: Callable[[], Any], launches: int) -> float:
-        function()
-        return 1e-6 * launches
-
-
 @pytest.mark.emulator
 def test_the_benchmark_writes_what_the_chapter_reads(
     chapter: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def compare(ours: Any, vendor: Any, **said: Any) -> list[bench.Row]:
-        vendor()
-        speed = {"method": "burst", "inputs": "none", "ours_tflops": 1.0, "vendor_tflops": 2.0, "ratio": 0.5}
-        return [{**said["size"], "kernel": said["kernel"], "vendor": said["vendor_name"], **speed}]
-
     outcomes = [{"mistake": "no fill", "right": 10, "wrong": 0, "ended": "ends"}]
     monkeypatch.setattr(chapter, "SIZES", (128,))
     monkeypatch.setattr(chapter, "LOOKED_AT", 128)
-    monkeypatch.setattr(bench, "CudaTimer", Clock)
-    monkeypatch.setattr(bench, "compare", compare)
-    monkeypatch.setattr(bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
-    monkeypatch.setattr(provenance, "collect", dict)
     monkeypatch.setattr(mistakes, "on_gpu", lambda notebook, names: outcomes)
-    monkeypatch.setattr(nsight, "count", lambda program, kernels, metrics: [dict.fromkeys(metrics, 1.5)] * 8)
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    benchmarks.count_launches(8, monkeypatch)
+    benchmarks.without_a_clock(chapter, monkeypatch, ours_too=False)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     assert [row["vendor"] for row in rows] == ["cuBLAS float32", "cuBLAS bfloat16"]
     table = records.read(CHAPTER, "experiments")
@@ -137,20 +117,6 @@ def test_the_benchmark_writes_what_the_chapter_reads(
     stalls = records.read(CHAPTER, "stalls")
     assert list(stalls) == list(chapter.EXPERIMENTS) and set(stalls["the kernel"]) == set(chapter.COUNTERS)
     assert records.read(CHAPTER, "mistakes") == outcomes
-    compile(chapter.PROGRAM, "program", "exec")
-
-
-@pytest.mark.parametrize("launches", [0, 7])
-def test_without_all_counters_there_are_none(
-    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, launches: int
-) -> None:
-    def count(program: Any, kernels: str, metrics: list[str]) -> list[dict[str, float]]:
-        if not launches:
-            raise nsight.NothingCounted("no ncu")
-        return [dict.fromkeys(metrics, 1.0)] * launches
-
-    monkeypatch.setattr(nsight, "count", count)
-    assert chapter.counted_on_gpu() == {}
 
 
 def test_an_attempt_without_a_mistake_is_right(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,8 +156,8 @@ def test_what_the_text_claims_is_in_the_tables() -> None:
 
 
 def test_records_say_what_is_missing_or_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
-    with pytest.raises(bench.BenchError, match="04_scalar_fma_gemm_stalls.json is missing.*cutetut bench 04"):
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    with pytest.raises(bench.BenchError, match="nothing was measured for 04_scalar_fma_gemm_stalls yet.*bench 04"):
         records.read(CHAPTER, "stalls")
     (tmp_path / f"{CHAPTER}_stalls.json").write_text("{")
     with pytest.raises(bench.BenchError, match="cannot be read"):
@@ -203,7 +169,7 @@ def test_records_say_what_is_missing_or_broken(tmp_path: Path, monkeypatch: pyte
 
 def test_records_say_when_the_kernel_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = {"gpu": "NVIDIA H200", "driver": "1", "cuda": "13.0", "torch": "2", "cutlass_dsl": "4", "date": "2026"}
-    monkeypatch.setattr(bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
     monkeypatch.setattr(provenance, "collect", lambda: machine)
     records.write(CHAPTER, "some", [1, {"a": 2.5}])
     assert records.read(CHAPTER, "some") == [1, {"a": 2.5}]
@@ -267,8 +233,7 @@ def by_columns_of_k(A, B):
     return torch.stack(list(scalar_gemm(padded(A), padded(B)))[: A.shape[0]])[:, : B.shape[0]]
 '''
 CHECKS = {1: "check_turned", 2: "check_accumulator", 3: "check_intensity", 4: "check_any", 5: "check_faster"}
-ANY_WRONG = ("float('nan')", "'text'", "(1,)", "None", "np.float32(3)", "lambda A, B: A @ B.T", "torch.ones(3, 3)")
-WRONG: dict[int, dict[str, str]] = {
+WRONG = {  # a part of what the check has to say
     1: {
         "(0, 0, 0, 0)": "sectors of a load of A",
         "(16, 2, 16, 2)": "cycles of a load of A",
@@ -326,32 +291,14 @@ RIGHT = {
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The exercises' checks with what they use, and answers of some length."""
-    rules = cell("rows").split("\n\n\nprint(")[0] + "\n\n\n" + cell("l1").split("\n\n\nbusy =")[0]
+    cells = ["rows", "l1", *(f"ex{number}-check" for number in CHECKS)]
     zeros = "zeros = [torch.zeros(shape) for shape in ((bM, bK), (bN, bK), (bM, bN))]"
-    checks = [cell(f"ex{number}-check") for number in CHECKS]
-    source = "\n\n".join(["import re", rules, zeros, *checks, ANSWERS, "A = B = torch.ones(2, 2)"])
-    helpers = notebooks.load(CHAPTER, exercises.HELPER_TAGS)
-    given = {**vars(helpers), "rng": torch.Generator().manual_seed(4)}
-    vars(helpers)["rng"] = given["rng"]  # random_problem looks there
-    return exercises.from_file(source, tmp_path_factory.mktemp("cells") / "cells.py", given)
+    extra = f"{zeros}\n\n\n{ANSWERS}\n\nA = B = torch.ones(2, 2)"
+    rng = torch.Generator().manual_seed(4)  # of the cell that random_problem is in
+    return exercises.defined(CHAPTER, cells, tmp_path_factory.mktemp("cells"), extra, rng=rng)
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize(
-    ("number", "answer"), [(number, answer) for number in WRONG for answer in (*WRONG[number], *ANY_WRONG)]
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(
+    CHECKS, exercises.with_no_answers(WRONG), alone=False
 )
-def test_wrong_answers_are_told_why(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    said = exercises.verdict("", f"{CHECKS[number]}({answer})", names, capsys).splitlines()[-1]
-    assert said.startswith("not yet: ") and WRONG[number].get(answer, "") in said, said
-    assert len(said) > len("not yet: x")
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in RIGHT for answer in RIGHT[number]])
-def test_right_answers_of_any_form_are_accepted(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    said = exercises.verdict("", f"{CHECKS[number]}({answer})", names, capsys)
-    assert said.splitlines()[-1] == "right", said
+test_right_answers_of_any_form_are_accepted = exercises.right_answers_are_accepted(CHECKS, RIGHT, alone=False)

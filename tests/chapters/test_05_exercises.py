@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
 
-from cutetut.course import notebooks
-from cutetut.measure import bench
 from tests.chapters import exercises
 
 CHAPTER = "05_partition_c"
-cell = partial(exercises.cell, CHAPTER)
 
+COMPUTED = """
+P = PERMUTATIONS["(16,4):(4,1)"]
+maps = {name: ThreadMap.of(partition_by(p)) for name, p in PERMUTATIONS.items()}
+"""
 ANSWERS = """
 def plain(tCrC, tCgC):
     cute.autovec_copy(tCrC, tCgC)
@@ -105,17 +105,8 @@ def by_partition(tile, tid):
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The exercises' checks with what they use, and answers that are parts of a kernel."""
-    source = "\n\n".join(
-        [
-            cell("picker").rsplit("\n", 1)[0],
-            'P = PERMUTATIONS["(16,4):(4,1)"]',
-            notebooks.definitions(cell("atom")),
-            cell("exercise-checks"),
-            ANSWERS,
-        ]
-    )
-    helpers = notebooks.load(CHAPTER, bench.BENCH_TAGS)
-    return exercises.from_file(source, tmp_path_factory.mktemp("cells") / "cells.py", dict(vars(helpers)))
+    cells = ["picker", "atom", "exercise-checks"]
+    return exercises.defined(CHAPTER, cells, tmp_path_factory.mktemp("cells"), COMPUTED + ANSWERS)
 
 
 CHECKS = {
@@ -241,21 +232,11 @@ RIGHT = {
 }
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in WRONG for answer in WRONG[number]])
-def test_wrong_answers_are_told_why(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    said = exercises.refused("", f"{CHECKS[number]}({answer})", names, capsys)
-    assert WRONG[number][answer] in said, said
-    assert len(said.splitlines()) == 1 and len(said) > len("not yet: x")
-    solution = cell(f"exercise-{number}-solution").splitlines()[-1].split("(", 1)[1].rsplit(")", 1)[0].strip('"')
-    assert solution not in said  # no hint gives the answer away
+def solution(number: int) -> str:
+    """What the solution passes to its check, which no hint gives away."""
+    call = exercises.cell(CHAPTER, f"exercise-{number}-solution").splitlines()[-1]
+    return call.split("(", 1)[1].rsplit(")", 1)[0].strip('"')
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in RIGHT for answer in RIGHT[number]])
-def test_right_answers_of_any_form_are_accepted(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    assert exercises.verdict("", f"{CHECKS[number]}({answer})", names, capsys) == "right\n"
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, WRONG, secret=solution)
+test_right_answers_of_any_form_are_accepted = exercises.right_answers_are_accepted(CHECKS, RIGHT)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect as python_source
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -16,11 +15,10 @@ import torch
 
 from cutetut import layouts
 from cutetut.course import notebooks
-from cutetut.course.difference import body, difference
 from cutetut.inspect import profile
 from cutetut.inspect.compiled import inspect
 from cutetut.measure import bench, mistakes, records
-from tests.chapters import exercises
+from tests.chapters import benchmarks, contract, exercises
 from tests.chapters.products import assert_product, normal
 
 CHAPTER = "05_partition_c"
@@ -185,10 +183,9 @@ def test_sectors_of_every_store(chapter: ModuleType) -> None:
 
 
 def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
-    found = difference(notebooks.load("04_scalar_fma_gemm").scalar_gemm_kernel, chapter.gemm_kernel)
-    assert found.lines and max(found.gone, found.come) <= 40
-    for kernel in (chapter.gemm_kernel, chapter.sign_kernel, chapter.store_kernel):
-        assert len(body(kernel)) <= 90 and len(python_source.signature(kernel).parameters) <= 12
+    contract.assert_one_idea(notebooks.load("04_scalar_fma_gemm").scalar_gemm_kernel, chapter.gemm_kernel)
+    for kernel in (chapter.sign_kernel, chapter.store_kernel):
+        contract.assert_short(kernel)
 
 
 SAYS = {
@@ -218,24 +215,17 @@ def test_a_mistake_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
 
 
 @pytest.fixture
-def measured(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[bench.Row]]:
+def measured(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[bench.Row]:
     """What the benchmark returns with a clock that stands still; kernels run, results are checked, files written."""
-
-    def compare(ours: Any, vendor: Any, **said: Any) -> list[bench.Row]:
-        vendor()
-        speed = {"method": "sustained 100 ms", "inputs": "none", "ours_tflops": 1.0, "vendor_tflops": 2.0, "ratio": 0.5}
-        named = {"kernel": said["kernel"], "vendor": said["vendor_name"]}
-        return [{**said["size"], **named, **speed, "ours_us": 2.0, "vendor_us": 1.0}]
 
     outcome = {"mistake": "one", "right": 1, "wrong": 9, "ended": "ends"}
     monkeypatch.setattr(chapter, "SIZE", 128)
     monkeypatch.setattr(chapter, "DEPTH", 128)
-    monkeypatch.setattr(chapter.bench, "compare", compare)
-    monkeypatch.setattr(chapter.bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
     monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [outcome])
-    monkeypatch.setattr(chapter.records.provenance, "collect", dict)
-    monkeypatch.setattr(chapter.nsight, "count", lambda program, kernels, metrics: [dict.fromkeys(metrics, 3.0)] * 13)
-    yield bench.validated(chapter.benchmark(), CHAPTER)
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    benchmarks.count_launches(13, monkeypatch)
+    benchmarks.without_a_clock(chapter, monkeypatch, ours_too=False, method="sustained 100 ms")
+    return bench.validated(chapter.benchmark(), CHAPTER)
 
 
 @pytest.mark.emulator
@@ -250,21 +240,6 @@ def test_the_benchmark_has_a_row_for_everything_and_keeps_its_tables(
     assert chapter.records.read(CHAPTER, "mistakes")[0]["wrong"] == 9
     stored = {row["kernel"]: row["C in TB/s"] for row in measured if row["K"] == 1}
     assert stored["first halves only"] * 2 == stored["halves apart"] == pytest.approx(4 * 128**2 / 2.0 / 1e6)
-
-
-@pytest.mark.parametrize("launches", [0, 10])
-def test_without_all_counters_there_are_none(
-    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], launches: int
-) -> None:
-    def count(program: Any, kernels: str, metrics: list[str]) -> list[dict[str, float]]:
-        compile(program[1], "program", "exec")
-        if not launches:
-            raise chapter.nsight.NothingCounted("no ncu")
-        return [dict.fromkeys(metrics, 1.0)] * launches
-
-    monkeypatch.setattr(chapter.nsight, "count", count)
-    assert chapter.counted_on_gpu() == {}
-    assert "no counts" in capsys.readouterr().out
 
 
 def test_what_the_text_claims_is_in_the_tables(chapter: ModuleType) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect as python_source
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,11 +15,17 @@ import torch
 
 import cutetut
 from cutetut.course import notebooks
-from cutetut.course.difference import body, difference
 from cutetut.inspect import profile, sass
 from cutetut.inspect.compiled import KernelInfo, inspect
 from cutetut.measure import bench, mistakes
-from tests.chapters.products import assert_product, exact, normal
+from tests.chapters import benchmarks, contract
+from tests.chapters.products import (
+    assert_product,
+    assert_spreads_nan_and_inf,
+    assert_writes_its_result_alone,
+    exact,
+    normal,
+)
 
 CHAPTER = "06_smem_tiling"
 F32 = torch.float32
@@ -111,21 +118,13 @@ def test_integers_are_exact(chapter: ModuleType, rng: np.random.Generator, devic
 def test_nan_and_inf_spread_to_their_row_and_column_only(
     chapter: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = normal(rng, device, F32, (128, 48), (128, 48))
-    A[5, 40], B[77, 0] = float("nan"), float("inf")
-    touched = torch.zeros(128, 128, dtype=torch.bool)
-    touched[5, :], touched[:, 77] = True, True
-    assert torch.equal(~chapter.smem_gemm(A, B).cpu().isfinite(), touched)
+    assert_spreads_nan_and_inf(chapter.smem_gemm, *normal(rng, device, F32, (128, 48), (128, 48)))
 
 
 def test_writes_into_the_tensor_it_is_given_and_nowhere_else(
     chapter: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = normal(rng, device, F32, (128, 16), (128, 16))
-    memory = torch.full((3, 128, 128), 7.0, device=device)
-    chapter.smem_gemm(A, B, memory[1])
-    assert (memory[0] == 7).all() and (memory[2] == 7).all()
-    assert_product(memory[1], A, B)
+    assert_writes_its_result_alone(chapter.smem_gemm, *normal(rng, device, F32, (128, 16), (128, 16)))
 
 
 def test_compiles_once_per_shape_and_plan(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
@@ -252,11 +251,9 @@ def test_k_major_reads_registers_of_one_bank(machine_code: dict[str, KernelInfo]
 def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
     rungs = [notebooks.load("04_scalar_fma_gemm").scalar_gemm_kernel]
     rungs += [chapter.staged_kernel, chapter.ring_kernel, chapter.ahead_kernel, chapter.smem_gemm_kernel]
-    for before, after in zip(rungs, rungs[1:], strict=False):
-        found = difference(before, after)
-        assert max(found.gone, found.come) <= 40 and found.lines
-    assert len(body(rungs[-1])) <= 90 and len(python_source.getsource(rungs[-1]).splitlines()) <= 90
-    assert len(python_source.signature(rungs[-1]).parameters) <= 12
+    for before, after in pairwise(rungs):
+        contract.assert_one_idea(before, after)
+    assert len(python_source.getsource(rungs[-1]).splitlines()) <= 90
 
 
 # Mistakes -----------------------------------------------------------------------------------------------------
@@ -320,24 +317,16 @@ def test_the_benchmark_has_rows_for_every_rung_and_keeps_its_tables(
     chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The whole of it but for the clock: kernels run, results are checked, and the files can be read again."""
-    timed = []
-
-    def compare(ours: Any, vendor: Any, **said: Any) -> list[bench.Row]:
-        timed.append((said["kernel"], said["vendor_name"]))
-        vendor()
-        speed = {"method": "burst of 40 launches", "inputs": "none", "ours_tflops": 1.0, "vendor_tflops": 2.0}
-        return [{**said["size"], "kernel": said["kernel"], "vendor": said["vendor_name"], **speed, "ratio": 0.5}]
-
     outcomes = [{"mistake": "one", "right": 1, "wrong": 9, "ended": "ends"}]
     monkeypatch.setattr(chapter, "SIZES", (128,))
-    monkeypatch.setattr(chapter.bench, "compare", compare)
-    monkeypatch.setattr(chapter.bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
     monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: outcomes)
-    monkeypatch.setattr(chapter.provenance, "collect", dict)
-    monkeypatch.setattr(chapter.nsight, "count", lambda program, kernels, metrics: [dict.fromkeys(metrics, 1.5)] * 12)
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    benchmarks.count_launches(12, monkeypatch)
+    timed = benchmarks.without_a_clock(chapter, monkeypatch, ours_too=False)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     names = ["04 scalar FMA", *(f"06 {name}" for name in RUNGS)]
-    assert timed == [(name, "cuBLAS float32") for name in names] and len(rows) == len(timed)
+    assert timed == names
+    assert [(row["kernel"], row["vendor"]) for row in rows] == [(name, "cuBLAS float32") for name in names]
     assert chapter.kept("mistakes") == outcomes
     counters = chapter.kept("counters")
     assert list(counters) == ["cuBLAS float32", *names]
@@ -345,20 +334,6 @@ def test_the_benchmark_has_rows_for_every_rung_and_keeps_its_tables(
     (tmp_path / f"{CHAPTER}_counters.json").unlink()
     with pytest.raises(bench.BenchError, match="python -m cutetut bench 06_smem_tiling"):
         chapter.kept("counters")
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize("launches", [0, 11])
-def test_without_all_counters_there_are_none(
-    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, launches: int
-) -> None:
-    def count(program: Any, kernels: str, metrics: list[str]) -> list[dict[str, float]]:
-        if not launches:
-            raise chapter.nsight.NothingCounted("no ncu")
-        return [dict.fromkeys(metrics, 1.0)] * launches
-
-    monkeypatch.setattr(chapter.nsight, "count", count)
-    assert chapter.counted_on_gpu() == {}
 
 
 def test_what_the_text_claims_is_in_the_table() -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from cutetut.course import notebooks
 from tests.chapters import exercises
 
 CHAPTER = "07_mma_sync"
-cell = partial(exercises.cell, CHAPTER)
 
+MEASURED = """
+slots, claimed = sort_out(measure()), cute_places()
+named = names(slots, claimed)
+measured = {"A": measured_place("A")}
+"""
 ANSWERS = """
 A, B = torch.randn(16, 8), torch.randn(16, 8)
+lane, v = np.arange(32)[:, None], np.arange(4)
 
 
 def fetch_by(tiled_mma, tid, sA, atom):
@@ -118,12 +121,10 @@ def in_a_loop(
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The exercises' checks with what they use, and answers that are parts of a kernel."""
-    before = ("look", "probe", "classes", "compare", "named", "permutation", "fetch", "conflicts", "ex-checks")
-    solution = cell("ex4-solution").replace("\ncheck_m_major(fetch_transposed)", "")
-    source = "\n\n".join([*map(cell, before), solution, ANSWERS])
-    helpers = notebooks.load(CHAPTER, exercises.HELPER_TAGS)
-    vars(helpers)["rng"] = torch.Generator().manual_seed(7)  # of the cell that random_problem is in
-    return exercises.from_file(source, tmp_path_factory.mktemp("cells") / "cells.py", dict(vars(helpers)))
+    cells = ["look", "probe", "classes", "compare", "named", "permutation", "fetch", "conflicts", "ex-checks"]
+    rng = torch.Generator().manual_seed(7)  # of the cell that random_problem is in
+    folder = tmp_path_factory.mktemp("cells")
+    return exercises.defined(CHAPTER, [*cells, "ex4-solution"], folder, MEASURED + ANSWERS, rng=rng)
 
 
 CHECKS = {1: "check_slot", 2: "check_pitch", 3: "check_renamed", 4: "check_m_major", 5: "check_product"}
@@ -214,19 +215,5 @@ RIGHT = {
 }
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in WRONG for answer in WRONG[number]])
-def test_wrong_answers_are_told_why(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    said = exercises.refused("", f"{CHECKS[number]}({answer})", names, capsys)
-    assert WRONG[number][answer] in said, said
-    assert len(said.splitlines()) == 1 and len(said) > len("not yet: x")
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in RIGHT for answer in RIGHT[number]])
-def test_right_answers_of_any_form_are_accepted(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    assert exercises.verdict("", f"{CHECKS[number]}({answer})", names, capsys) == "right\n"
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, WRONG)
+test_right_answers_of_any_form_are_accepted = exercises.right_answers_are_accepted(CHECKS, RIGHT)

@@ -13,7 +13,13 @@ from cutetut.course import notebooks
 from cutetut.course.difference import difference
 from cutetut.inspect import profile
 from cutetut.measure import bench, mistakes
-from tests.chapters.products import assert_product, exact, normal
+from tests.chapters.products import (
+    assert_product,
+    assert_spreads_nan_and_inf,
+    assert_writes_its_result_alone,
+    exact,
+    normal,
+)
 
 CHAPTER = "07_mma_sync"
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
@@ -21,7 +27,7 @@ BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 
 @pytest.fixture(scope="module")
 def chapter() -> ModuleType:
-    return notebooks.load(CHAPTER)
+    return notebooks.load(CHAPTER, bench.BENCH_TAGS)
 
 
 @pytest.mark.parametrize(
@@ -104,22 +110,13 @@ def test_every_element_is_in_its_place(chapter: ModuleType, device: str) -> None
 def test_nan_and_inf_spread_to_their_row_and_column_only(
     chapter: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = normal(rng, device, BF16, (128, 64), (128, 64))
-    A[5, 40], B[77, 0] = float("nan"), float("inf")
-    C = chapter.mma_gemm(A, B).cpu()
-    touched = torch.zeros(128, 128, dtype=torch.bool)
-    touched[5, :], touched[:, 77] = True, True
-    assert torch.equal(~C.isfinite(), touched)
+    assert_spreads_nan_and_inf(chapter.mma_gemm, *normal(rng, device, BF16, (128, 64), (128, 64)))
 
 
 def test_writes_into_the_tensor_it_is_given_and_nowhere_else(
     chapter: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = normal(rng, device, BF16, (128, 32), (128, 32))
-    memory = torch.full((3, 128, 128), 7.0, dtype=BF16, device=device)
-    chapter.mma_gemm(A, B, memory[1])
-    assert (memory[0] == 7).all() and (memory[2] == 7).all()
-    assert_product(memory[1], A, B)
+    assert_writes_its_result_alone(chapter.mma_gemm, *normal(rng, device, BF16, (128, 32), (128, 32)))
 
 
 def test_compiles_once_per_shape_type_and_plan(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
@@ -199,38 +196,33 @@ def test_nothing_spills(chapter: ModuleType, device: str, name: str) -> None:
     assert info.registers * chapter.PLANS[name].threads <= 65536
 
 
-@pytest.fixture(scope="module")
-def everything() -> ModuleType:
-    return notebooks.load(CHAPTER, bench.BENCH_TAGS)
-
-
 @pytest.mark.parametrize("many", [1, 16])
-def test_the_ceiling_does_the_operations_it_is_timed_for(everything: ModuleType, device: str, many: int) -> None:
+def test_the_ceiling_does_the_operations_it_is_timed_for(chapter: ModuleType, device: str, many: int) -> None:
     """Each turn adds the product to each accumulator once, so the count of operations is in the result."""
-    A, B, C = everything.ceiling_problem(many)
-    arguments = [everything.from_dlpack(t, assumed_align=16) for t in (A, B, C)]
-    everything.cute.compile(everything.ceiling, *arguments, 2, 8, 5)(*arguments)
+    A, B, C = chapter.ceiling_problem(many)
+    arguments = [chapter.from_dlpack(t, assumed_align=16) for t in (A, B, C)]
+    chapter.cute.compile(chapter.ceiling, *arguments, 2, 8, 5)(*arguments)
     expected = 5 * exact(A, B)[..., None] + np.arange(many)
     assert np.abs(C.cpu().double().numpy() - expected).max() < 1e-3
 
 
 @pytest.mark.parametrize(("warps", "many", "sms"), [(4, 1, 2), (8, 16, 3)])
-def test_the_ceilings_operations_cover_a_product(everything: ModuleType, warps: int, many: int, sms: int) -> None:
-    _, flops = everything.ceiling_launch(warps, many, sms, size=128)
+def test_the_ceilings_operations_cover_a_product(chapter: ModuleType, warps: int, many: int, sms: int) -> None:
+    _, flops = chapter.ceiling_launch(warps, many, sms, size=128)
     one_turn = 2 * 16 * 8 * 16 * many * warps * sms
     assert 2 * 128**3 <= flops < 2 * 128**3 + one_turn and flops % one_turn == 0
 
 
 def test_whatever_is_measured_computes_the_product(
-    everything: ModuleType, rng: np.random.Generator, device: str, monkeypatch: pytest.MonkeyPatch
+    chapter: ModuleType, rng: np.random.Generator, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The benchmark's launches at a small size, chapter 06's among them: each checked here again, from fresh NaN."""
-    monkeypatch.setattr(everything, "LADDER", 256)
+    monkeypatch.setattr(chapter, "LADDER", 256)
     A, B = normal(rng, device, BF16, (256, 256), (256, 256))
     C = torch.empty_like(A)
-    launches = everything.launches(A, B, C)
+    launches = chapter.launches(A, B, C)
     assert {"06 float32", "07 16 bits on FMA units"} < launches.keys()
-    assert {f"07 {name}" for name in everything.MEASURED} < launches.keys()
+    assert {f"07 {name}" for name in chapter.MEASURED} < launches.keys()
     for name, launch in launches.items():
         C.fill_(float("nan"))
         launch()
@@ -244,21 +236,21 @@ def test_whatever_is_measured_computes_the_product(
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
 @pytest.mark.parametrize("options", [{}, {"swizzled": False}, {"stages": 4}, {"tile": (128, 128, 64)}], ids=str)
 def test_16_bits_on_fma_units_match_float64(
-    everything: ModuleType, rng: np.random.Generator, device: str, dtype: torch.dtype, options: dict[str, Any]
+    chapter: ModuleType, rng: np.random.Generator, device: str, dtype: torch.dtype, options: dict[str, Any]
 ) -> None:
-    plan = everything.Plan(warps=(2, 4), **options)
+    plan = chapter.Plan(warps=(2, 4), **options)
     for k_tiles in (1, 5):
         A, B = normal(rng, device, dtype, (256, k_tiles * plan.tile[2]), (128, k_tiles * plan.tile[2]))
         C = torch.full((256, 128), float("nan"), dtype=dtype, device=device)
-        arguments = [everything.from_dlpack(t, assumed_align=16) for t in (A, B, C)]
-        everything.cute.compile(everything.halves_launch, *arguments, plan)(*arguments)
+        arguments = [chapter.from_dlpack(t, assumed_align=16) for t in (A, B, C)]
+        chapter.cute.compile(chapter.halves_launch, *arguments, plan)(*arguments)
         assert_product(C, A, B)
 
 
-def test_the_steps_from_chapter_06_are_small(everything: ModuleType) -> None:
+def test_the_steps_from_chapter_06_are_small(chapter: ModuleType) -> None:
     """The first changes the data and leaves the loop, the second the inner product and leaves the ring."""
-    first = difference(everything.tiling.smem_gemm_kernel, everything.halves.smem_gemm_kernel)
-    second = difference(everything.halves.smem_gemm_kernel, everything.mma_gemm_kernel)
+    first = difference(chapter.tiling.smem_gemm_kernel, chapter.halves.smem_gemm_kernel)
+    second = difference(chapter.halves.smem_gemm_kernel, chapter.mma_gemm_kernel)
     assert first.gone + first.come <= 20 and second.gone + second.come <= 30
     for word in ("wait_group", "sync_threads", "commit_group", "cute.copy(g2s"):
         assert not any(word in line for line in (*first.lines, *second.lines)), word
@@ -277,14 +269,14 @@ SAID = {
 }
 
 
-def test_every_mistake_is_tested(everything: ModuleType) -> None:
-    assert tuple(everything.MISTAKES) == tuple(SAID)
+def test_every_mistake_is_tested(chapter: ModuleType) -> None:
+    assert tuple(chapter.MISTAKES) == tuple(SAID)
 
 
 @pytest.mark.emulator
 @pytest.mark.parametrize("name", SAID)
-def test_what_the_emulator_says_of_each_mistake(everything: ModuleType, rng: np.random.Generator, name: str) -> None:
-    module = notebooks.changed(CHAPTER, everything.MISTAKES[name])
+def test_what_the_emulator_says_of_each_mistake(chapter: ModuleType, rng: np.random.Generator, name: str) -> None:
+    module = notebooks.changed(CHAPTER, chapter.MISTAKES[name])
     A, B = normal(rng, "cpu", BF16, (128, 160), (128, 160))
     C = torch.full((128, 128), float("nan"))
     said = mistakes.report(module.mma_gemm_launch, A, B, C, module.Plan())
@@ -299,8 +291,8 @@ def test_what_the_emulator_says_of_each_mistake(everything: ModuleType, rng: np.
 
 
 @pytest.mark.emulator
-def test_an_attempt_can_tell_a_right_result_from_a_wrong_one(everything: ModuleType) -> None:
+def test_an_attempt_can_tell_a_right_result_from_a_wrong_one(chapter: ModuleType) -> None:
     for name, right in (("none", True), ("the wrong step", False)):
-        once, is_right = everything.attempt(name, size=128)
+        once, is_right = chapter.attempt(name, size=128)
         once()
         assert is_right() is right

@@ -16,7 +16,7 @@ from cutetut.course.difference import body, difference
 from cutetut.inspect import descriptors
 from cutetut.inspect.compiled import inspect
 from cutetut.measure import bench, mistakes
-from tests.chapters import drafts
+from tests.chapters import benchmarks, contract
 from tests.chapters.products import assert_product, exact, normal
 
 CHAPTER = "08_wgmma"
@@ -106,10 +106,10 @@ def test_refuses_what_it_does_not_support(chapter: ModuleType, device: str, case
 
 def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
     before = notebooks.load("07_mma_sync").mma_gemm_kernel
-    drafts.assert_one_idea(before, chapter.wgmma_gemm_kernel)
+    contract.assert_one_idea(before, chapter.wgmma_gemm_kernel)
     assert difference(chapter.one_kernel, chapter.rs_kernel).come <= 8
     assert len(body(chapter.one_kernel)) <= 30
-    drafts.assert_contract(CHAPTER)
+    contract.assert_contract(CHAPTER)
 
 
 @pytest.mark.emulator
@@ -157,7 +157,7 @@ def test_mistakes(chapter: ModuleType, rng: np.random.Generator, name: str, warp
 @pytest.mark.emulator
 def test_the_benchmark_has_rows_for_every_plan(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chapter, "SIZES", (256,))
-    timed = drafts.without_a_clock(chapter, monkeypatch)
+    timed = benchmarks.without_a_clock(chapter, monkeypatch)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     assert timed == [f"07 {chapter.BEST_OF_07}", *(f"08 {name}" for name in chapter.PLANS)]
     assert sum(bool(row.get("rung")) for row in rows) == 1

@@ -19,14 +19,14 @@ from cutetut.inspect.diagnose import diagnose
 from cutetut.measure import bench, mistakes, nsight
 from tests.chapters import exercises
 from tests.chapters.products import exact, wide
+from tests.chapters.wgmma import BLAS, DESCRIPTORS, SWIZZLES, assert_described, constraints
 
 CHAPTER = "08_wgmma_ss"
-BLAS = {"NT": ("MN", "MN"), "TN": ("K", "K"), "NN": ("MN", "K"), "TT": ("K", "MN")}
 
 
 @pytest.fixture(scope="module")
 def chapter() -> ModuleType:
-    return notebooks.load(CHAPTER)
+    return notebooks.load(CHAPTER, bench.BENCH_TAGS)
 
 
 def operand(rng: np.random.Generator, rows: int, k: int, mode: str, dtype: torch.dtype, device: str) -> torch.Tensor:
@@ -50,7 +50,7 @@ def error(C: torch.Tensor, A: torch.Tensor, B: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("swizzle", ["INTER", "SW32", "SW64", "SW128"])
+@pytest.mark.parametrize("swizzle", SWIZZLES)
 @pytest.mark.parametrize("blas", BLAS)
 def test_every_major_and_swizzle_matches_float64(
     chapter: ModuleType, rng: np.random.Generator, device: str, blas: str, swizzle: str, dtype: torch.dtype
@@ -139,34 +139,22 @@ def test_it_refuses_tensors_that_the_copies_cannot_take(
 
 
 @pytest.mark.parametrize("shapes", [((128, 64), (64, 64)), ((64, 32), (64, 32)), ((64, 64), (128, 64))])
-def test_the_single_tile_refuses_other_shapes(device: str, shapes: tuple[tuple[int, int], tuple[int, int]]) -> None:
+def test_the_single_tile_refuses_other_shapes(
+    chapter: ModuleType, device: str, shapes: tuple[tuple[int, int], tuple[int, int]]
+) -> None:
     """D has room for n = 64."""
-    module = notebooks.load(CHAPTER, bench.BENCH_TAGS)
     A, B = (torch.zeros(*shape, dtype=torch.float16, device=device) for shape in shapes)
-    tensors = [module.from_dlpack(t, assumed_align=16) for t in (A, B, torch.zeros(128, 32, device=device))]
-    for function, constants in ((module.one, ()), (module.alone, (module.K_MAJOR, "SW128", 1, 1))):
+    tensors = [chapter.from_dlpack(t, assumed_align=16) for t in (A, B, torch.zeros(128, 32, device=device))]
+    for function, constants in ((chapter.one, ()), (chapter.alone, (chapter.K_MAJOR, "SW128", 1, 1))):
         with pytest.raises(ValueError, match=r"must be \(64, 64\), \(n, 64\)"):
-            module.cute.compile(function, *tensors, *constants)
+            chapter.cute.compile(function, *tensors, *constants)
 
 
 def test_the_two_constraints_are_independent(chapter: ModuleType) -> None:
     """All four combinations of holding and failing occur, and the messages say which."""
-
-    def holds(constraint: Any, *args: Any) -> bool:
-        try:
-            constraint(*args)
-        except ValueError as error:
-            assert str(error).startswith(("MMA atom:", "layout atom:"))
-            return False
-        return True
-
-    seen = set()
-    for rows, k in ((32, 16), (48, 24), (64, 24), (64, 64), (32, 64), (64, 32)):
-        for mode in (chapter.K_MAJOR, chapter.MN_MAJOR):
-            for swizzle in chapter.SWIZZLES:
-                fits = holds(chapter.swizzle_constraint, "A", rows, k, mode, swizzle)
-                seen.add((holds(chapter.mma_constraint, "A", rows, k, 64), fits))
-    assert seen == {(a, b) for a in (True, False) for b in (True, False)}
+    assert tuple(chapter.SWIZZLES) == SWIZZLES
+    found = constraints(chapter.mma_constraint, chapter.swizzle_constraint, (chapter.K_MAJOR, chapter.MN_MAJOR))
+    assert set(found.values()) == {(a, b) for a in (True, False) for b in (True, False)}
 
 
 @pytest.mark.parametrize("n", [8, 64, 256])
@@ -186,17 +174,7 @@ def test_the_accumulator_map_is_that_of_the_manual(chapter: ModuleType, device: 
             assert D[thread, v].item() == row + 64 * col
 
 
-@pytest.mark.parametrize(
-    ("mode", "swizzle", "expected"),  # leading and stride byte offset, swizzle code: section 9.7.15.5.1.2
-    [
-        ("K", "INTER", (2048, 128, 0)),
-        ("K", "SW64", (None, 512, 2)),
-        ("K", "SW128", (None, 1024, 1)),
-        ("MN", "INTER", (2048, 128, 0)),
-        ("MN", "SW32", (256, 2048, 3)),
-        ("MN", "SW128", (None, 2048, 1)),
-    ],
-)
+@pytest.mark.parametrize(("mode", "swizzle", "expected"), DESCRIPTORS)
 @pytest.mark.emulator
 def test_descriptors_of_the_running_kernel(
     chapter: ModuleType, rng: np.random.Generator, mode: str, swizzle: str, expected: tuple[int | None, int, int]
@@ -204,12 +182,7 @@ def test_descriptors_of_the_running_kernel(
     A, B = (operand(rng, 128, 64, mode, torch.float16, "cpu") for _ in range(2))
     issues = descriptors.used(chapter.wgmma_gemm, A, B, torch.zeros(128, 128), swizzle)
     assert len(issues) == 2 * 2 * 4
-    lbo, sbo, code = expected
-    for issue in issues:
-        assert issue.a is not None and issue.a.base_offset == 0
-        for found in (issue.a, issue.b):
-            assert (found.stride, found.swizzle) == (sbo, code)
-            assert lbo is None or found.leading == lbo
+    assert_described(issues, expected)
 
 
 @pytest.mark.emulator
@@ -244,32 +217,32 @@ def test_the_emulator_names_what_is_left_out(
 @pytest.mark.parametrize("n", [64, 128, 256])
 @pytest.mark.parametrize("mode", ["K", "MN"])
 def test_the_ceiling_does_the_operations_it_is_timed_for(
-    rng: np.random.Generator, device: str, mode: str, n: int
+    chapter: ModuleType, rng: np.random.Generator, device: str, mode: str, n: int
 ) -> None:
     """Each turn adds the product once, so the count of operations is in the result."""
-    module = notebooks.load(CHAPTER, bench.BENCH_TAGS)
     A, B = (operand(rng, rows, 64, "K", torch.bfloat16, device) for rows in (64, n))
     D = torch.full((128, n // 2), torch.nan, device=device)
-    tensors = [module.from_dlpack(t, assumed_align=16) for t in (A, B, D)]
-    major = module.K_MAJOR if mode == "K" else module.MN_MAJOR
-    module.cute.compile(module.alone, *tensors, major, "SW128", 2, 5)(*tensors)
-    place = layouts.partition(lambda: module.make_mma(module.cutlass.BFloat16, major, major, n), (64, n)).place
+    tensors = [chapter.from_dlpack(t, assumed_align=16) for t in (A, B, D)]
+    major = chapter.K_MAJOR if mode == "K" else chapter.MN_MAJOR
+    chapter.cute.compile(chapter.alone, *tensors, major, "SW128", 2, 5)(*tensors)
+    place = layouts.partition(lambda: chapter.make_mma(chapter.cutlass.BFloat16, major, major, n), (64, n)).place
     expected = 5 * exact(A, B)
     assert np.abs(D.cpu().numpy() - expected[place[..., 0], place[..., 1]]).max() < 1e-3
 
 
-def test_an_attempt_is_right_as_often_as_it_is_launched(device: str) -> None:
-    launch, right = notebooks.load(CHAPTER, bench.BENCH_TAGS).attempt("")
+def test_an_attempt_is_right_as_often_as_it_is_launched(chapter: ModuleType) -> None:
+    launch, right = chapter.attempt("")
     for _ in range(3):
         launch()
         assert right()
 
 
-def test_an_attempt_that_leaves_a_result_unwritten_is_wrong(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = notebooks.load(CHAPTER, bench.BENCH_TAGS)
+def test_an_attempt_that_leaves_a_result_unwritten_is_wrong(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one_value = notebooks.changed(CHAPTER, [("mD[tid, v] = tCrC[v]", "mD[tid, 0] = tCrC[0]")])
-    monkeypatch.setattr(module, "one", one_value.one)
-    launch, right = module.attempt("")
+    monkeypatch.setattr(chapter, "one", one_value.one)
+    launch, right = chapter.attempt("")
     launch()
     assert not right()
 
@@ -279,17 +252,18 @@ def test_the_kernel_with_nothing_left_out_is_right_on_the_gpu() -> None:
     assert mistakes.on_gpu(CHAPTER, [""]) == [{"mistake": "", "right": 10, "wrong": 0, "ended": "ends"}]
 
 
-def test_each_case_gets_the_counts_of_its_own_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_case_gets_the_counts_of_its_own_launch(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a counter that counts 1000 times the launch, plus the place of the metric, stores first."""
-    module = notebooks.load(CHAPTER, bench.BENCH_TAGS)
-    names = [name for name, *_ in module.conflict_cases()]
+    names = [name for name, *_ in chapter.conflict_cases()]
 
     def count(program: list[str], kernels: str, metrics: list[str]) -> list[dict[str, float]]:
         assert program[0] == "-c" and all(re.search(kernels, name) for name in ("wgmma_kernel", "read_kernel"))
         return [{metric: 1000.0 * n + place for place, metric in enumerate(metrics)} for n in range(len(names))]
 
     monkeypatch.setattr(nsight, "count", count)
-    found = module.conflicts_counted()
+    found = chapter.conflicts_counted()
     assert list(found) == names
     for number, (name, counts) in enumerate(found.items()):
         first = 0 if name.startswith("write") else 3
@@ -352,16 +326,15 @@ def test_the_h200_was_right_with_nothing_left_out(probes: dict[str, Any]) -> Non
 
 # Exercises ----------------------------------------------------------------------------------------------------
 
-USED = ("picker", "major-table", "legal-kernel", "atoms", "swizzle", "place", "constraints-table", "raw-kernel", "map")
+USED = ("major-table", "legal-kernel", "atoms", "swizzle", "place", "constraints-table", "raw-kernel", "map")
 CHECKS = [f"exercise-{number}-check" for number in range(1, 6)]
 
 
 @pytest.fixture(scope="module")
 def checks(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """The checks, with the chapter's kernels and the cells that they use."""
-    source = "\n\n\n".join(exercises.cell(CHAPTER, name) for name in (*USED, *CHECKS))
-    file = tmp_path_factory.mktemp("exercises") / "checks.py"
-    return SimpleNamespace(**exercises.from_file(source, file, dict(vars(notebooks.load(CHAPTER)))))
+    maps = 'maps = {"measured": ThreadMap(*measured_map(64))}'
+    return SimpleNamespace(**exercises.defined(CHAPTER, [*USED, *CHECKS], tmp_path_factory.mktemp("exercises"), maps))
 
 
 ANSWERS: list[tuple[str, tuple[Any, ...], str]] = [

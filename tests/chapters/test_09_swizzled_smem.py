@@ -14,12 +14,11 @@ from cutetut import layouts
 from cutetut.course import notebooks
 from cutetut.inspect import descriptors, profile
 from cutetut.measure import bench, mistakes
-from tests.chapters import drafts, exercises
+from tests.chapters import benchmarks, contract, exercises
 from tests.chapters.products import assert_product, exact, normal
+from tests.chapters.wgmma import BLAS, DESCRIPTORS, SWIZZLES, assert_described, constraints
 
 CHAPTER = "09_swizzled_smem"
-BLAS = {"NT": ("MN", "MN"), "TN": ("K", "K"), "NN": ("MN", "K"), "TT": ("K", "MN")}
-SWIZZLES = ("INTER", "SW32", "SW64", "SW128")
 
 
 @pytest.fixture(scope="module")
@@ -80,34 +79,23 @@ def test_what_it_refuses(
 
 def test_it_refuses_types_and_layouts(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
     A, B = normal(rng, device, torch.float16, (128, 64), (128, 64))
+    apart = (matrix[:, ::2] for matrix in normal(rng, device, torch.float16, (128, 128), (128, 128)))
     for a, b, out, error, says in (
         (A.float(), B.float(), torch.float32, TypeError, "both must be Float16"),
         (A, B.bfloat16(), torch.float32, TypeError, "both must be Float16"),
         (A, B, torch.float64, TypeError, "C is"),
-        (A[:, ::2], B[:, ::2], torch.float32, ValueError, ""),
+        (*apart, torch.float32, ValueError, "A is copied by 16 bytes: its stride"),
     ):
         with pytest.raises(error, match=says):
             multiply(chapter, a, b, out, chapter.Plan())
 
 
 def test_the_two_constraints_are_independent(chapter: ModuleType) -> None:
-    def holds(constraint: Any, *arguments: Any) -> bool:
-        try:
-            constraint("A", *arguments)
-        except ValueError as error:
-            assert str(error).startswith(("MMA atom:", "layout atom:"))
-            return False
-        return True
-
-    seen = set()
-    for rows, k in ((32, 16), (48, 24), (64, 24), (64, 64), (32, 64), (64, 32)):
-        for mode in (chapter.K_MAJOR, chapter.MN_MAJOR):
-            for swizzle in SWIZZLES:
-                shape = chapter.atom_shape(f"{chapter.letters(mode)}_{swizzle}")
-                fits = holds(chapter.layout_constraint, rows, k, mode, swizzle)
-                assert fits == (rows % shape[0] == 0 and k % shape[1] == 0)
-                seen.add((holds(chapter.mma_constraint, rows, k, 64), fits))
-    assert seen == {(a, b) for a in (True, False) for b in (True, False)}
+    found = constraints(chapter.mma_constraint, chapter.layout_constraint, (chapter.K_MAJOR, chapter.MN_MAJOR))
+    assert set(found.values()) == {(a, b) for a in (True, False) for b in (True, False)}
+    for (rows, k, mode, swizzle), (_, fits) in found.items():
+        shape = chapter.atom_shape(f"{chapter.letters(mode)}_{swizzle}")
+        assert fits == (rows % shape[0] == 0 and k % shape[1] == 0)
 
 
 def test_elements_lie_where_the_arithmetic_says(chapter: ModuleType, tmp_path: Path) -> None:
@@ -133,31 +121,19 @@ def test_bank_conflicts_are_those_of_the_banks(chapter: ModuleType) -> None:
             assert each == (pieces if name.endswith("without XOR") else 1), name
 
 
-@pytest.mark.parametrize(
-    ("mode", "swizzle", "expected"),  # leading and stride byte offset, swizzle code: section 9.7.15.5.1.2
-    [
-        ("K", "INTER", (2048, 128, 0)),
-        ("K", "SW64", (None, 512, 2)),
-        ("K", "SW128", (None, 1024, 1)),
-        ("MN", "INTER", (2048, 128, 0)),
-        ("MN", "SW32", (256, 2048, 3)),
-        ("MN", "SW128", (None, 2048, 1)),
-    ],
-)
+@pytest.mark.parametrize(("mode", "swizzle", "expected"), DESCRIPTORS)
 @pytest.mark.emulator
 def test_descriptors_of_the_running_kernel(chapter: ModuleType, mode: str, swizzle: str, expected: Any) -> None:
     A, B = (chapter.matrix(128, 64, mode) for _ in range(2))
     plan = chapter.Plan(stages=2, atom_n=64, swizzle=swizzle)
     issues = descriptors.used(chapter.swizzled_gemm_launch, A, B, torch.zeros(128, 128), plan)
     assert len(issues) == 2 * 2 * 4
-    for found in (found for issue in issues for found in (issue.a, issue.b)):
-        assert found is not None and (found.stride, found.swizzle) == expected[1:]
-        assert expected[0] is None or found.leading == expected[0]
+    assert_described(issues, expected)
 
 
 def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
-    drafts.assert_one_idea(chapter.wgmma.wgmma_gemm_kernel, chapter.swizzled_gemm_kernel)
-    drafts.assert_contract(CHAPTER)
+    contract.assert_one_idea(chapter.wgmma.wgmma_gemm_kernel, chapter.swizzled_gemm_kernel)
+    contract.assert_contract(CHAPTER)
 
 
 @pytest.mark.emulator
@@ -175,9 +151,9 @@ def test_the_benchmark_has_rows_for_every_case(
     chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(chapter, "SIZE", 128)
-    monkeypatch.setattr(chapter.bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
-    monkeypatch.setattr(chapter.nsight, "count", lambda program, kernels, metrics: [dict.fromkeys(metrics, 1.0)] * 8)
-    timed = drafts.without_a_clock(chapter, monkeypatch)
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    benchmarks.count_launches(8, monkeypatch)
+    timed = benchmarks.without_a_clock(chapter, monkeypatch)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     assert timed[0].startswith("08") and timed[1:6] == [f"09 {name}" for name, *_ in chapter.CASES]
     assert len(timed) == 6 + 8 and sum(bool(row.get("rung")) for row in rows) == 1

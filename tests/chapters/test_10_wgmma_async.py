@@ -15,7 +15,7 @@ from cutetut import layouts
 from cutetut.course import notebooks
 from cutetut.inspect.compiled import inspect
 from cutetut.measure import bench, mistakes
-from tests.chapters import drafts
+from tests.chapters import benchmarks, contract
 from tests.chapters.products import assert_product, exact, normal
 
 CHAPTER = "10_wgmma_async"
@@ -54,8 +54,8 @@ def test_it_refuses_two_stages(chapter: ModuleType, rng: np.random.Generator, de
 
 
 def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
-    drafts.assert_one_idea(chapter.swizzled.swizzled_gemm_kernel, chapter.async_gemm_kernel)
-    drafts.assert_contract(CHAPTER)
+    contract.assert_one_idea(chapter.swizzled.swizzled_gemm_kernel, chapter.async_gemm_kernel)
+    contract.assert_contract(CHAPTER)
 
 
 @pytest.mark.parametrize("accumulators", [1, 2])
@@ -155,12 +155,12 @@ def test_the_benchmark_has_rows_for_every_plan(
     chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(chapter, "SIZE", 256)
-    monkeypatch.setattr(chapter.bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
     monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
     some = {name: chapter.PLANS[name] for name in PLANS[2:3]}  # the rest is the same again
     monkeypatch.setattr(chapter, "PLANS", some)
     monkeypatch.setattr(chapter, "CHAIN", {name: chapter.CHAIN[name] for name in list(chapter.CHAIN)[-1:]})
-    timed = drafts.without_a_clock(chapter, monkeypatch)
+    timed = benchmarks.without_a_clock(chapter, monkeypatch)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     plans = [f"{number} {name}" for name in chapter.PLANS for number in ("09", "10")]
     assert timed == [*plans, *chapter.CHAIN] and sum(bool(row.get("rung")) for row in rows) == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 import torch
 
 from cutetut.course import notebooks
-from cutetut.measure import bench, mistakes
+from cutetut.measure import mistakes
 from tests.chapters import exercises
 from tests.chapters.products import assert_product, exact, normal, wide
 
@@ -27,7 +26,7 @@ CONFIGURATIONS = [
 
 @pytest.fixture(scope="module")
 def chapter() -> ModuleType:
-    return notebooks.load(NAME)
+    return notebooks.load(NAME, exercises.HELPER_TAGS)
 
 
 def matrix(rng: np.random.Generator, rows: int, columns: int, device: str, dtype: torch.dtype = BF16) -> torch.Tensor:
@@ -265,10 +264,11 @@ def test_no_alarm_without_a_mistake(names: dict[str, Any], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gemm", "copy"])
-def test_an_attempt_without_a_mistake_is_right(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    module = notebooks.load(NAME, bench.BENCH_TAGS)
-    monkeypatch.setitem(module.MISTAKES, name, [])
-    launch, right = module.attempt(name, 128)
+def test_an_attempt_without_a_mistake_is_right(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(chapter.MISTAKES, name, [])
+    launch, right = chapter.attempt(name, 128)
     assert not right(), "nothing is written yet"
     for _ in range(2):
         launch()
@@ -276,8 +276,8 @@ def test_an_attempt_without_a_mistake_is_right(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.filterwarnings("ignore:operand A of the WGMMA")
-def test_an_attempt_with_a_mistake_is_wrong() -> None:
-    launch, right = notebooks.load(NAME, bench.BENCH_TAGS).attempt("swizzles differ", 128)
+def test_an_attempt_with_a_mistake_is_wrong(chapter: ModuleType) -> None:
+    launch, right = chapter.attempt("swizzles differ", 128)
     launch()
     assert not right()
 
@@ -290,15 +290,16 @@ def test_an_attempt_with_a_mistake_is_wrong() -> None:
         ("copy: no wait for the store", "DEPBAR", 1),
     ],
 )
-def test_what_passes_on_a_gpu_is_missing_from_the_machine_code(device: str, name: str, opcode: str, fewer: int) -> None:
+def test_what_passes_on_a_gpu_is_missing_from_the_machine_code(
+    chapter: ModuleType, device: str, name: str, opcode: str, fewer: int
+) -> None:
     """The assembler puts nothing back, as it does for some omissions of chapter 08."""
-    module = notebooks.load(NAME, bench.BENCH_TAGS)
     counts = []
     for mistake in ([], [name]):
-        replacements = [pair for each in mistake for pair in module.MISTAKES[each]]
-        launch, arguments, _, _ = module.problem(notebooks.changed(NAME, replacements), name, 128, 128, device)
-        tensors = [module.as_cute(a) if isinstance(a, torch.Tensor) else a for a in arguments]
-        counts.append(module.inspect(module.cute.compile(launch, *tensors)).count(opcode))
+        replacements = [pair for each in mistake for pair in chapter.MISTAKES[each]]
+        launch, arguments, _, _ = chapter.problem(notebooks.changed(NAME, replacements), name, 128, 128, device)
+        tensors = [chapter.as_cute(a) if isinstance(a, torch.Tensor) else a for a in arguments]
+        counts.append(chapter.inspect(chapter.cute.compile(launch, *tensors)).count(opcode))
     assert counts[0] - counts[1] == fewer
 
 
@@ -312,13 +313,11 @@ def test_a_mistake_on_the_gpu_is_told_from_what_is_right() -> None:
 # The notebook -------------------------------------------------------------------------------------------------
 
 
-cell = partial(exercises.cell, NAME)
-
-
 @pytest.fixture(scope="module")
-def names() -> dict[str, Any]:
-    """What the exercises' checks may use: the kernels, the mistakes, and the helpers of the first broken cell."""
-    return vars(notebooks.load(NAME, exercises.HELPER_TAGS)).copy()
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The exercises' checks with what they use: the kernels, the mistakes, the helpers of the first broken cell."""
+    checks = [f"exercise-{number}-check" for number in CHECKS]
+    return exercises.defined(NAME, checks, tmp_path_factory.mktemp("cells"))
 
 
 WRONG = {  # a part of what the check has to say
@@ -345,53 +344,42 @@ WRONG = {  # a part of what the check has to say
     3: {"8": "not yet", "128": "not yet", "257": "not yet", "0": "not yet", "255.5": "a number", "'many'": "a number"},
     4: {"1": "not 1 times", "16": "not 16 times", "'all'": "not all times", "None": "not None times"},
 }
-UNUSUAL = [  # right answers in another form
-    (1, "lambda kt, stages: [kt % stages, kt // stages % 2, 1 - kt // stages % 2]"),
-    (1, "lambda kt, stages: np.array([kt % stages, kt // stages & 1, ~(kt // stages) & 1])"),
-    (1, "lambda kt, stages: (kt % stages, kt % (2 * stages) >= stages, kt % (2 * stages) < stages)"),
-    (2, "lambda bM, bN, bK, bits: (232448 - 1024 * bits) // ((bM + bN) * bK * bits / 8 + 16)"),
-    (2, "lambda bM, bN, bK, bits: np.int64((232448 - 1024 * bits) // ((bM + bN) * bK * bits // 8 + 16))"),
-    (3, "256.0"),
-    (3, "np.int64(256)"),
-    (4, "32.0"),
-]
+RIGHT = {
+    1: [
+        "lambda kt, stages: [kt % stages, kt // stages % 2, 1 - kt // stages % 2]",
+        "lambda kt, stages: np.array([kt % stages, kt // stages & 1, ~(kt // stages) & 1])",
+        "lambda kt, stages: (kt % stages, kt % (2 * stages) >= stages, kt % (2 * stages) < stages)",
+    ],
+    2: [
+        "lambda bM, bN, bK, bits: (232448 - 1024 * bits) // ((bM + bN) * bK * bits / 8 + 16)",
+        "lambda bM, bN, bK, bits: np.int64((232448 - 1024 * bits) // ((bM + bN) * bK * bits // 8 + 16))",
+    ],
+    3: ["256.0", "np.int64(256)"],
+    4: ["32.0"],
+}
 CHECKS = {1: "check_ring", 2: "check_most_stages", 3: "check_arrivals", 4: "check_stores"}
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in WRONG for answer in WRONG[number]])
-def test_wrong_answers_are_told_why(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    said = exercises.refused(cell(f"exercise-{number}-check"), f"{CHECKS[number]}({answer})", names, capsys)
-    assert WRONG[number][answer] in said, said
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, WRONG)
+test_right_answers_of_any_form_are_accepted = exercises.right_answers_are_accepted(CHECKS, RIGHT)
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize(("number", "answer"), UNUSUAL)
-def test_right_answers_are_accepted_in_any_form(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    said = exercises.verdict(cell(f"exercise-{number}-check"), f"{CHECKS[number]}({answer})", names, capsys)
-    assert said == "right\n"
-
-
-def test_the_benchmark_measures_only_what_the_kernels_accept() -> None:
-    module = notebooks.load(NAME, bench.BENCH_TAGS)
-    for configuration in module.SWEEP + module.BEST:
-        module.refuse_configuration(*configuration)
-    assert set(module.BEST) <= set(module.SWEEP)
+def test_the_benchmark_measures_only_what_the_kernels_accept(chapter: ModuleType) -> None:
+    for configuration in chapter.SWEEP + chapter.BEST:
+        chapter.refuse_configuration(*configuration)
+    assert set(chapter.BEST) <= set(chapter.SWEEP)
     for bN in (64, 128, 192, 256):  # up to the last that fits
-        most = max(stages for n, stages, _ in module.SWEEP if n == bN)
+        most = max(stages for n, stages, _ in chapter.SWEEP if n == bN)
         with pytest.raises(ValueError, match="shared memory"):
-            module.refuse_configuration(bN, most + 1, 2)
+            chapter.refuse_configuration(bN, most + 1, 2)
 
 
-def test_the_rungs_before_compute_the_same_product(rng: np.random.Generator, device: str) -> None:
-    module = notebooks.load(NAME, bench.BENCH_TAGS)
+def test_the_rungs_before_compute_the_same_product(
+    chapter: ModuleType, rng: np.random.Generator, device: str
+) -> None:
     A, B = matrix(rng, 256, 128, device), matrix(rng, 256, 128, device)
     C = torch.zeros(256, 256, dtype=BF16, device=device)
-    rungs = module.rungs_before(A, B, C)
+    rungs = chapter.rungs_before(A, B, C)
     assert list(rungs) == ["04 scalar FMA", "07 128x256x64, 8 warps", "08 WGMMA 64x128 TN"]
     for name in list(rungs)[1:]:
         rungs[name]()
@@ -399,15 +387,16 @@ def test_the_rungs_before_compute_the_same_product(rng: np.random.Generator, dev
         C.zero_()
 
 
-def test_rounds_and_lines_are_those_of_the_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    helpers = notebooks.load(NAME, exercises.HELPER_TAGS)
-    monkeypatch.setattr(helpers, "ctas_per_sm", lambda bN, stages: 2, raising=False)
+def test_rounds_and_lines_are_those_of_the_addresses(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chapter, "ctas_per_sm", lambda bN, stages: 2, raising=False)
     for K in (64, 72, 4056, 4096):
         starts = [row * K * 2 + box * 128 for row in range(64) for box in range(3)]
         lines = [len({address // 128 for address in range(start, start + 128)}) for start in starts]
-        assert helpers.lines_per_row(K) == np.mean(lines)
-    assert [helpers.rounds(128 * m, 256 * n, 256, 4) for m, n in ((1, 1), (11, 24), (5, 53))] == [1, 1, 2]
-    assert helpers.rounds(128 * 264 - 127, 1, 64, 1) == 1
+        assert chapter.lines_per_row(K) == np.mean(lines)
+    assert [chapter.rounds(128 * m, 256 * n, 256, 4) for m, n in ((1, 1), (11, 24), (5, 53))] == [1, 1, 2]
+    assert chapter.rounds(128 * 264 - 127, 1, 64, 1) == 1
 
 
 def test_the_timeline_of_a_traced_launch_can_be_drawn(
@@ -416,17 +405,16 @@ def test_the_timeline_of_a_traced_launch_can_be_drawn(
     A, B = matrix(rng, 128, 512, device), matrix(rng, 128, 512, device)
     clock = chapter.traced(A, B, bN=128, stages=2)[..., 0]
     timeline = {"bN": 128, "stages": 2, "clock": clock.tolist()}
-    helpers = notebooks.load(NAME, exercises.HELPER_TAGS)
-    at = helpers.events(timeline)
+    at = chapter.events(timeline)
     assert all(at[name].shape == (8,) for name in ("asked", "granted", "landed"))
     assert all(at[name].shape == (2, 8) for name in ("wanted", "got", "started", "done"))
     assert (at["granted"] < at["landed"]).all() and (at["landed"] <= at["started"]).all()
     assert (at["began"][:, None] < at["wanted"]).all() and (at["started"] < at["done"]).all()
     assert (at["done"] <= at["finished"][:, None]).all() and (at["finished"] < at["left"]).all()
-    bars = helpers.spans(timeline)
+    bars = chapter.spans(timeline)
     assert len(bars) == 8 * (4 + 2 * 2) + 2
     assert {bar.row for bar in bars} == {"producer", "stage 0", "stage 1", "consumer 1", "consumer 2"}
     in_stage = sorted((bar.start, bar.end) for bar in bars if bar.row == "stage 1")
     assert all(before[1] <= after[0] for before, after in zip(in_stage, in_stage[1:], strict=False)), "one at a time"
-    assert helpers.show([timeline, timeline | {"stages": 3}]).run == "128x128, 2 stages"
-    assert helpers.summary(timeline).count("%") == 3
+    assert chapter.show([timeline, timeline | {"stages": 3}]).run == "128x128, 2 stages"
+    assert chapter.summary(timeline).count("%") == 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +24,7 @@ ROUNDED = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-10, torch.float8_e4m3fn
 
 @pytest.fixture(scope="module")
 def chapter() -> ModuleType:
-    return notebooks.load(NAME)
+    return notebooks.load(NAME, exercises.HELPER_TAGS)
 
 
 def agrees(chapter: ModuleType, device: str, shape: tuple[int, int, int], dtype: torch.dtype, **change: object) -> None:
@@ -110,11 +109,6 @@ def test_without_a_trace_no_clock_is_read(chapter: ModuleType, device: str) -> N
     assert counts[False] == 0 < counts[True]
 
 
-@pytest.fixture(scope="module")
-def experiments() -> ModuleType:
-    return notebooks.load(NAME, ("imports", "kernel", "bench"))
-
-
 EXPERIMENTS = [
     "ping-pong, each a tile of 128x128",
     "one fence per tile of C",
@@ -125,25 +119,25 @@ EXPERIMENTS = [
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_experiments_compute_the_same(experiments: ModuleType, device: str, name: str) -> None:
+def test_experiments_compute_the_same(chapter: ModuleType, device: str, name: str) -> None:
     """What was tried and not kept was right too; K is long enough to go round the ring more than twice."""
-    assert list(experiments.EXPERIMENTS) == EXPERIMENTS
-    lines, cfg = experiments.EXPERIMENTS[name]
+    assert list(chapter.EXPERIMENTS) == EXPERIMENTS
+    lines, cfg = chapter.EXPERIMENTS[name]
     kernel = notebooks.changed(NAME, lines)
     agrees(kernel, device, (300, 264, 832), torch.bfloat16, **dataclasses.asdict(cfg) | {"sms": 2})
 
 
 @pytest.mark.parametrize(("shape", "clusters"), [((300, 264, 832), 3), ((512, 768, 256), 4)], ids=str)
 def test_tiles_left_over_are_multiplied_in_parts(
-    experiments: ModuleType, device: str, shape: tuple[int, int, int], clusters: int
+    chapter: ModuleType, device: str, shape: tuple[int, int, int], clusters: int
 ) -> None:
     """One left-over tile of four for three clusters, and two of six for four: the parts of a tile run at once."""
-    lines, cfg = experiments.ODD_WAVES["odd waves, stream-K"]
+    lines, cfg = chapter.ODD_WAVES["odd waves, stream-K"]
     kernel = notebooks.changed(NAME, lines)
     agrees(kernel, device, shape, torch.bfloat16, **dataclasses.asdict(cfg) | {"sms": 2 * clusters})
 
 
-def test_every_rung_computes_the_same(experiments: ModuleType, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_rung_computes_the_same(chapter: ModuleType, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rung of the ladder as `benchmark` launches it, at 256 in place of 4096, against float64."""
 
     def operands(M: int, N: int, K: int, dtype: torch.dtype) -> list[torch.Tensor]:
@@ -159,10 +153,10 @@ def test_every_rung_computes_the_same(experiments: ModuleType, device: str, monk
         return [labels]
 
     expected = exact(*operands(256, 256, 256, torch.bfloat16)[:2])
-    monkeypatch.setattr(experiments, "random_operands", operands)
-    monkeypatch.setattr(experiments, "refuse_wrong", agrees)
-    monkeypatch.setattr(experiments.bench, "compare", compare)
-    names = [row["kernel"] for row in experiments.rung_rows(256)]
+    monkeypatch.setattr(chapter, "random_operands", operands)
+    monkeypatch.setattr(chapter, "refuse_wrong", agrees)
+    monkeypatch.setattr(chapter.bench, "compare", compare)
+    names = [row["kernel"] for row in chapter.rung_rows(256)]
     assert [name[:2] for name in names] == ["04", "07", "08", "12", "13"]
     kernels = {rung.notebook[:2]: rung.kernel for rung in rungs.RUNGS[:-1]}
     for name in names[:-1]:
@@ -170,12 +164,12 @@ def test_every_rung_computes_the_same(experiments: ModuleType, device: str, monk
     assert not re.fullmatch(rungs.RUNGS[-1].kernel, names[-1])  # the headline is the tuner's row, over 2 s
 
 
-def test_a_wrong_result_is_not_timed(experiments: ModuleType) -> None:
+def test_a_wrong_result_is_not_timed(chapter: ModuleType) -> None:
     right = torch.ones(8, 8)
-    experiments.refuse_wrong(right * 1.004, right, torch.bfloat16, "rounded")
+    chapter.refuse_wrong(right * 1.004, right, torch.bfloat16, "rounded")
     for wrong in (right * 1.006, right.clone().fill_diagonal_(torch.nan), right.roll(1) - 2):
         with pytest.raises(AssertionError, match="off: relative error"):
-            experiments.refuse_wrong(wrong, right, torch.bfloat16, "off")
+            chapter.refuse_wrong(wrong, right, torch.bfloat16, "off")
 
 
 @pytest.mark.emulator
@@ -189,15 +183,11 @@ def test_c_is_stored_once(chapter: ModuleType) -> None:
     assert (stores.asked, stores.requests) == (C.nbytes, 256 * 256 // (64 * 64))
 
 
-cell = partial(exercises.cell, NAME)
-
-
-def test_clocks_that_two_warps_noted_make_a_timeline() -> None:
+def test_clocks_that_two_warps_noted_make_a_timeline(chapter: ModuleType) -> None:
     """A consumer's warps share an entry: what it holds of one may be later than the next event of another."""
-    helpers = notebooks.load(NAME, exercises.HELPER_TAGS)
     late = [[[10, 20, 30, -1]], [[50, 40, 60, -1], [70, 75, 90, 95]], [[50, 40, 45, -1], [-1, -1, -1, -1]]]
-    found = helpers.spans(late)
-    assert helpers.Timeline({"one": found}, kinds=["waits", "loads", "multiplies", "stores"])
+    found = chapter.spans(late)
+    assert chapter.Timeline({"one": found}, kinds=["waits", "loads", "multiplies", "stores"])
     assert [(one.start, one.end) for one in found] == [
         (10, 20), (20, 30), (50, 50), (50, 60), (70, 75), (75, 95), (50, 50), (50, 50)
     ]  # fmt: skip
@@ -206,49 +196,58 @@ def test_clocks_that_two_warps_noted_make_a_timeline() -> None:
 # Exercises ----------------------------------------------------------------------------------------------------
 
 SNAKE = "for top in (0, 8) for n in (range(c) if top == 0 else range(c)[::-1]) for m in range(top, top + 8)"
+CHECKS = {1: "check_budget", 2: "check_stages", 3: "check_order"}
 WRONG = {  # a part of what the check has to say
-    "check_budget(16, 160)": "a multiple of 8 from 24",
-    "check_budget(32.0, 160)": "as an integer, and not 32.0",
-    "check_budget(None, None)": "and not None",
-    "check_budget(64, 152)": "66560 registers",
-    "check_budget(40, 144)": "too few",
-    "check_stages(lambda bM, bN, c, b: (230400 - 8192 * c * b) / (128 * (bM + bN)))": "no whole number",
-    "check_stages(lambda bM, bN, c, b: None)": "None is no whole number",
-    "check_stages(lambda bM, bN, c, b: 230400 // (128 * (bM + bN)))": "do not fit",
-    "check_stages(lambda bM, bN, c, b: (230400 - 8192 * b) // (128 * (bM + bN)))": "do not fit",
-    "check_stages(lambda bM, bN, c, b: {256: 4, 128: 6 if bM == 128 else 4, 64: 8}.get(bN, 5))": "one more does too",
-    "check_order(lambda r, c: None)": "pairs",
-    "check_order(lambda r, c: [m + 65536 * n for m, n in tile_order(r, c, 'group 8')])": "pairs",
-    "check_order(lambda r, c: [(0, 0)] * (r * c))": "of which 1535 are missing",
-    "check_order(lambda r, c: tile_order(r, c, 'group 8') + [(0, 0)])": "1537 entries",
-    f"check_order(lambda r, c: [(n, m) {SNAKE}])": "of which 1280 are missing",
-    "check_order(lambda r, c: tile_order(r, c, 'hilbert'))": "468 strips",
+    1: {
+        "16, 160": "a multiple of 8 from 24",
+        "32.0, 160": "as an integer, and not 32.0",
+        "None, None": "and not None",
+        "64, 152": "66560 registers",
+        "40, 144": "too few",
+    },
+    2: {
+        "lambda bM, bN, c, b: (230400 - 8192 * c * b) / (128 * (bM + bN))": "no whole number",
+        "lambda bM, bN, c, b: None": "None is no whole number",
+        "lambda bM, bN, c, b: 230400 // (128 * (bM + bN))": "do not fit",
+        "lambda bM, bN, c, b: (230400 - 8192 * b) // (128 * (bM + bN))": "do not fit",
+        "lambda bM, bN, c, b: {256: 4, 128: 6 if bM == 128 else 4, 64: 8}.get(bN, 5)": "one more does too",
+    },
+    3: {
+        "lambda r, c: None": "pairs",
+        "lambda r, c: [m + 65536 * n for m, n in tile_order(r, c, 'group 8')]": "pairs",
+        "lambda r, c: [(0, 0)] * (r * c)": "of which 1535 are missing",
+        "lambda r, c: tile_order(r, c, 'group 8') + [(0, 0)]": "1537 entries",
+        f"lambda r, c: [(n, m) {SNAKE}]": "of which 1280 are missing",
+        "lambda r, c: tile_order(r, c, 'hilbert')": "468 strips",
+    },
 }
-UNUSUAL = [
-    "check_budget(np.int64(56), 152)",
-    "check_stages(lambda bM, bN, c, b: np.floor((1800 - 64 * c * b) / (bM + bN)))",
-    "check_stages(lambda bM, bN, c, b: next(s for s in range(99) if 1800 < 64 * c * b + (s + 1) * (bM + bN)))",
-    f"check_order(lambda r, c: ([m, n] {SNAKE}))",
-    f"check_order(lambda r, c: np.array([(m, n) {SNAKE}]))",
-    f"check_order(lambda r, c: torch.tensor([(r - 1 - m, n) {SNAKE}]))",
-]
+RIGHT = {
+    1: ["np.int64(56), 152"],
+    2: [
+        "lambda bM, bN, c, b: np.floor((1800 - 64 * c * b) / (bM + bN))",
+        "lambda bM, bN, c, b: next(s for s in range(99) if 1800 < 64 * c * b + (s + 1) * (bM + bN))",
+    ],
+    3: [
+        f"lambda r, c: ([m, n] {SNAKE})",
+        f"lambda r, c: np.array([(m, n) {SNAKE}])",
+        f"lambda r, c: torch.tensor([(r - 1 - m, n) {SNAKE}])",
+    ],
+}
 
 
-def checks(call: str) -> str:
-    """The source of the cell with the check that is called."""
-    return cell(f"ex{['check_budget', 'check_stages', 'check_order'].index(call.partition('(')[0]) + 1}-check")
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The exercises' checks with what they use."""
+    return exercises.defined(NAME, [f"ex{number}-check" for number in CHECKS], tmp_path_factory.mktemp("cells"))
+
+
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, WRONG)
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("call", WRONG)
-def test_wrong_answers_are_told_why(chapter: ModuleType, capsys: pytest.CaptureFixture[str], call: str) -> None:
-    said = exercises.refused(checks(call), call, vars(chapter).copy(), capsys)
-    assert WRONG[call] in said, said
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize("call", UNUSUAL)
-def test_right_answers_are_accepted_in_any_form(
-    chapter: ModuleType, capsys: pytest.CaptureFixture[str], call: str
+@pytest.mark.parametrize(("number", "answer"), exercises.tries(RIGHT))
+def test_right_answers_of_any_form_are_accepted(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
 ) -> None:
-    assert exercises.verdict(checks(call), call, vars(chapter).copy(), capsys).startswith("right")
+    """With what they reach: "right: 407 strips of A and B"."""
+    assert exercises.verdict(f"{CHECKS[number]}({answer})", names, capsys).startswith("right")

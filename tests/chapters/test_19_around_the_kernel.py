@@ -17,18 +17,16 @@ from cutetut import reference
 from cutetut.course import notebooks, provenance
 from cutetut.measure import bench, mistakes
 from cutetut.widgets import Timeline
-from tests.chapters import exercises
+from tests.chapters import benchmarks, exercises
 
 NAME = "19_fa_pingpong"
 
 
-cell = partial(exercises.cell, NAME)
-
-
 @pytest.fixture(scope="module")
-def names() -> dict[str, Any]:
-    """What its cells may use: the kernel, the mistakes, `explain`, the maps, and what was predicted."""
-    return vars(notebooks.load(NAME, exercises.HELPER_TAGS)).copy()
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What its cells may use, and the checks: the kernel, the mistakes, `explain`, the maps, what was predicted."""
+    checks = [f"exercise-{number}-check" for number in CHECKS]
+    return exercises.defined(NAME, checks, tmp_path_factory.mktemp("cells"))
 
 
 # What goes wrong ----------------------------------------------------------------------------------------------
@@ -105,7 +103,7 @@ def test_the_benchmark_writes_the_timeline_and_the_mistakes(
     monkeypatch.setitem(space, "TRACED", ("all of it", "no overlap"))
     monkeypatch.setitem(space, "compared", compared)
     monkeypatch.setattr(provenance, "collect", dict)
-    monkeypatch.setattr(bench, "data_file", lambda name: tmp_path / f"{name}.json")
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
     monkeypatch.setattr(mistakes, "on_gpu", lambda notebook, tried: outcomes if notebook == NAME else None)
     rows = names["benchmark"]()
     assert len(rows) == len(asked) == 18 + len(names["MAIN"]) * 3 + len(names["ALONE"])
@@ -152,34 +150,24 @@ WRONG = {  # a part of what the check has to say
         "lambda S, bM, bN: sum(-(-(m + 1) * bM // bN) for m in range(-(-S // bM)))": "blocks, not",
     },
 }
-UNUSUAL = {  # right all the same
-    1: "lambda t, v: [16 * (t >> 5) + (t % 32 >> 2) + 8 * (v >> 1 & 1), 8 * (v >> 2) + 2 * (t & 3) + (v & 1)]",
-    2: "lambda top, total, s, slack: np.array((lambda m, f: (m, total * f + sum(2.0 ** (x - m) for x in s), f))"
-    "(*((s.max(), 2.0 ** (top - s.max())) if s.max() - top > slack else (top, 1.0))))",
-    3: '"seen - WINDOW <= i // 4 * 8 + i % 2 < seen"',
-    4: "lambda S, bM, bN: sum(b < min(a + bM, S) for a in range(0, S, bM) for b in range(0, S, bN))",
+RIGHT = {
+    1: ["lambda t, v: [16 * (t >> 5) + (t % 32 >> 2) + 8 * (v >> 1 & 1), 8 * (v >> 2) + 2 * (t & 3) + (v & 1)]"],
+    2: [
+        "lambda top, total, s, slack: np.array((lambda m, f: (m, total * f + sum(2.0 ** (x - m) for x in s), f))"
+        "(*((s.max(), 2.0 ** (top - s.max())) if s.max() - top > slack else (top, 1.0))))"
+    ],
+    3: ['"seen - WINDOW <= i // 4 * 8 + i % 2 < seen"'],
+    4: ["lambda S, bM, bN: sum(b < min(a + bM, S) for a in range(0, S, bM) for b in range(0, S, bN))"],
 }
 CHECKS = {1: "check_where", 2: "check_update", 3: "check_window", 4: "check_blocks"}
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in WRONG for answer in WRONG[number]])
-def test_wrong_answers_are_told_why(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int, answer: str
-) -> None:
-    said = exercises.refused(cell(f"exercise-{number}-check"), f"{CHECKS[number]}({answer})", names, capsys)
-    assert WRONG[number][answer] in said, said
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize("number", UNUSUAL)
-def test_unusual_answers_are_right(names: dict[str, Any], capsys: pytest.CaptureFixture[str], number: int) -> None:
-    call = f"{CHECKS[number]}({UNUSUAL[number]})"
-    said = exercises.verdict(cell(f"exercise-{number}-check"), call, names, capsys)
-    assert said.splitlines()[-1] == "right", said
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, WRONG)
+test_right_answers_of_any_form_are_accepted = exercises.right_answers_are_accepted(CHECKS, RIGHT, alone=False)
 
 
 # The timeline and the table of gains ---------------------------------------------------------------------------
+
 
 @pytest.fixture
 def timeline(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -228,7 +216,7 @@ def test_the_gains_are_those_of_the_rows(names: dict[str, Any], capsys: pytest.C
         for name, speed in speeds.items()
         for method in ("burst of 40 launches", "sustained 50 ms")
     ]
-    exec(cell("gains"), names | {"rows": rows})
+    exec(exercises.cell(NAME, "gains"), names | {"rows": rows})
     said = capsys.readouterr().out
     predicted = names["predicted"](128)
     gain = predicted["nothing"] / predicted["both"]

@@ -14,12 +14,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from cutetut.course import notebooks
+from cutetut.measure import bench
 from tests.chapters.products import HALF_ULP
 
 
 @pytest.fixture(scope="module")
 def chapter() -> ModuleType:
-    return notebooks.load("19_fa_pingpong")
+    return notebooks.load("19_fa_pingpong", bench.BENCH_TAGS)
 
 
 def operands(
@@ -284,31 +285,26 @@ def test_refusals_name_what_to_change(chapter: ModuleType, device: str) -> None:
         refused(ValueError, words, good, good, good, cfg=dataclasses.replace(config, **change))
 
 
-@pytest.fixture(scope="module")
-def experiments() -> ModuleType:
-    return notebooks.load("19_fa_pingpong", ("imports", "kernel", "bench"))
-
-
-def test_no_row_of_the_table_is_empty(experiments: ModuleType) -> None:
-    assert all(experiments.variant(name, 128) for name in experiments.VARIANTS)
-    assert all(experiments.variant(name, D) for name in experiments.MAIN for D in experiments.CONFIGS)
+def test_no_row_of_the_table_is_empty(chapter: ModuleType) -> None:
+    assert all(chapter.variant(name, 128) for name in chapter.VARIANTS)
+    assert all(chapter.variant(name, D) for name in chapter.MAIN for D in chapter.CONFIGS)
 
 
 REPLACING = ["no warp specialization", "nothing of the three"]
 
 
 @pytest.mark.parametrize("name", REPLACING)
-def test_variants_are_right(experiments: ModuleType, device: str, name: str) -> None:
+def test_variants_are_right(chapter: ModuleType, device: str, name: str) -> None:
     """The others are configurations, and those are tested above."""
-    assert [name for name, (lines, _) in experiments.VARIANTS.items() if lines] == REPLACING
+    assert [name for name, (lines, _) in chapter.VARIANTS.items() if lines] == REPLACING
     Q, K, V = operands(device, 1, 2, 1, 300, 500, 128, torch.bfloat16)
-    module, cfg = experiments.variant(name, 128)
+    module, cfg = chapter.variant(name, 128)
     out, LSE = torch.full_like(Q, torch.nan), torch.full(Q.shape[:3], torch.nan, device=device)
     module.prepare(Q, K, V, out, LSE, cfg=dataclasses.replace(cfg, sms=cfg.sms or 4))()
     assert_attention(out, LSE, Q, K, V, visible(Q, K, False, 0, None), 128**-0.5)
 
 
 @pytest.mark.parametrize("name", ["all of it", "no overlap, no ping-pong"])
-def test_the_timeline_is_of_consecutive_steps(experiments: ModuleType, name: str) -> None:
-    clocks = torch.tensor(experiments.steps(name, S=512, heads=1, cta=0, first=2, last=8, sms=1))
+def test_the_timeline_is_of_consecutive_steps(chapter: ModuleType, name: str) -> None:
+    clocks = torch.tensor(chapter.steps(name, S=512, heads=1, cta=0, first=2, last=8, sms=1))
     assert clocks.shape == (2, 6, 6) and clocks.min() == 0 and (clocks.flatten(1).diff() >= 0).all()

@@ -46,3 +46,25 @@ def test_a_folded_solution_runs_in_its_place(tmp_path: Path, monkeypatch: pytest
     ]
     monkeypatch.setattr(notebooks, "read", lambda path: nbformat.read(path, 4) if Path(path).is_file() else book)
     assert exercises.answered("any", tmp_path) == [("not yet\n", "right\n")]
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["right", "", "not yet", "not yet: x", "not yet: a reason", "not yet: 2 and 3 are wrong: 23", "1\nnot yet: 2"],
+)
+def test_a_check_that_does_not_say_why_fails(capsys: pytest.CaptureFixture[str], said: str) -> None:
+    """No verdict, none of the reason that is asked for, the answer, or lines before it."""
+    told_why = exercises.wrong_answers_are_told_why({1: "check"}, {1: {"0": "2"}}, secret=lambda number: "23")
+    names = {"check": lambda answer: print(said), "fair": lambda answer: print("not yet: 2 is not it")}
+    with pytest.raises(AssertionError):
+        told_why(names, capsys, 1, "0")
+    fair = exercises.wrong_answers_are_told_why({1: "fair"}, {1: {"0": "2"}}, secret=lambda number: "23")
+    fair(names, capsys, 1, "0")
+
+
+@pytest.mark.parametrize("said", ["not yet: x", "", "right, but slow", "12\nright"])
+def test_a_check_that_refuses_a_right_answer_fails(capsys: pytest.CaptureFixture[str], said: str) -> None:
+    accepted = exercises.right_answers_are_accepted({1: "check"}, {1: ["0"]})
+    with pytest.raises(AssertionError):
+        accepted({"check": lambda answer: print(said)}, capsys, 1, "0")
+    accepted({"check": lambda answer: print("right")}, capsys, 1, "0")

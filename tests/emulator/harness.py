@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
@@ -68,33 +67,18 @@ def run(
     """Launch the only kernel of a PTX text with the addresses of arrays as parameters; returns what it printed.
 
     A bytes argument is the raw value of a parameter.  On a GPU the arrays are copied there and back, and `budget`
-    (instructions per warp) has no meaning.
+    (steps of a wave of CTAs) has no meaning.
     """
     shape: dict[str, Any] = {"grid": grid, "block": block, "cluster": cluster, "dynamic_smem": dynamic_smem}
     if on_gpu():
         from tests.emulator import hardware  # needs the CUDA driver
 
         return hardware.run_on_gpu(text, *arguments, **shape)
-    from cutetut.emulator import (
-        launch,  # which the process that launches on a GPU does without
-        ptx,  # which the process that launches on a GPU does without
-    )
-    from cutetut.emulator.machine.memory import GlobalMemory
+    from cutetut.emulator.ptx_file import PTX  # which the process that launches on a GPU does without
 
-    module = ptx.parse(text)
-    memory = GlobalMemory()
-    params, kept = [], []
-    for i, argument in enumerate(arguments):
-        if isinstance(argument, bytes):
-            params.append(argument)
-            continue
-        array = argument.at(argument.array.ctypes.data, None) if isinstance(argument, OfAddress) else argument
-        kept.append(array)
-        memory.add(array.ctypes.data, array.nbytes, f"p{i}")
-        params.append(int(array.ctypes.data).to_bytes(8, "little"))
-    out = io.StringIO()
-    launch.launch(module, next(iter(module.kernels)), params=params, memory=memory, out=out, budget=budget, **shape)
-    return out.getvalue()
+    file = PTX(text)
+    passed = [a.at(a.array.ctypes.data, None) if isinstance(a, OfAddress) else a for a in arguments]
+    return file.launch(next(iter(file.kernels)), *passed, budget=budget, **shape).printed
 
 
 def elementwise(lines: str, inputs: list[tuple[np.ndarray, str]], out: np.dtype | type, result: str) -> np.ndarray:

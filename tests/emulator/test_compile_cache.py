@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import linecache
 import multiprocessing
 import os
 import re
+import runpy
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import cutlass.cute as cute
 import pytest
+import torch
+from cutlass._mlir.passmanager import PassManager
+from cutlass.cute.runtime import from_dlpack
 
 from cutetut import cli
-from cutetut.emulator.host import compile_cache
+from cutetut.emulator.errors import OutOfBounds
+from cutetut.emulator.host import compilation, compile_cache
 
 pytestmark = pytest.mark.emulator
 
@@ -89,12 +98,57 @@ def test_functions_called_by_tvm_ffi_are_compiled_once_too(folder: Path, tmp_pat
     assert found[0][1] == found[1][1] == str(32 * 31) and int(found[0][0]) > int(found[1][0])
 
 
-def test_an_error_shows_the_line_of_the_process_that_runs(folder: Path, tmp_path: Path) -> None:
-    for _ in range(2):
-        (message,) = _run(tmp_path, 2, elements=16)
-        assert "OutOfBounds" in message
-        assert re.search(r"  cell.py:7:  x\[tid\] = cutlass.Float32\(2 \* tid\)", message)
-    assert len(list(folder.iterdir())) == 1
+def _host_in(folder: Path) -> Any:
+    """The cell's host function from a file in this folder."""
+    folder.mkdir()
+    (folder / "cell.py").write_text(CELL.replace("FACTOR", "2"))
+    return runpy.run_path(str(folder / "cell.py"))["host"]
+
+
+def test_the_same_kernel_in_another_folder_is_the_same_entry(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its errors show the line of the file it was loaded from, also when the first one has gone."""
+    runs: list[str] = []
+    original = PassManager.run
+
+    def counted(self: PassManager, *args: Any) -> Any:
+        runs.append(name)
+        return original(self, *args)
+
+    monkeypatch.setattr(PassManager, "run", counted)
+    name = ""
+    for name in ("first", "zweiter Ordner, für später"):
+        x = torch.zeros(16)
+        function = cute.compile(_host_in(tmp_path / name), from_dlpack(x))
+        with pytest.raises(OutOfBounds) as caught:
+            function(from_dlpack(x))
+        assert "  cell.py:7:  x[tid] = cutlass.Float32(2 * tid)" in str(caught.value)
+        assert {side.file for side in caught.value.report.sides} == {str(tmp_path / name / "cell.py")}
+        shutil.rmtree(tmp_path / name)
+        linecache.checkcache()
+    assert runs == ["first"] and len(list(folder.iterdir())) == 1
+
+
+def test_files_of_one_name_in_two_folders_stay_apart() -> None:
+    here, there = "/home/me/", "/tmp/x y/"
+    module = '#loc = loc("{}a.py":1:2)\n#loc1 = loc("{}a.py":3:4)\n#loc2 = loc("in \\22/tmp/a.py\\22"(#loc1))\n"/s/t"'
+    apart, folders = compilation._anywhere(module.format(here, there))
+    assert folders == [here, there] and apart == module.format("<folder 0>/", "<folder 1>/")
+    assert compilation._anywhere(module.format(there, here)) == (apart, [there, here])
+    assert compilation._anywhere(module.format(here, here)) == (module.format(*["<folder 0>/"] * 2), [here])
+    ptx = b'\t.file\t1 "/home/me/a.py"\n\t.file\t2 "/tmp/x y/a.py"\n\t.file\t3 "/opt/b.py"\n\t.file\t4 "c.py"\n'
+    kept = compilation._without_folders(ptx, folders)
+    assert kept == ptx.replace(here.encode(), b"<folder 0>/").replace(there.encode(), b"<folder 1>/")
+    assert compilation._with_folders(kept, folders) == ptx
+    moved = ptx.replace(here.encode(), b"/q/").replace(there.encode(), b"/home/you/")
+    assert compilation._with_folders(kept, ["/q/", "/home/you/"]) == moved
+
+
+@pytest.mark.parametrize("folder", [r"/a \22b\22/", r"/a\5Cb/"])
+def test_a_folder_that_ptx_cannot_quote_stays_part_of_the_entry(folder: str) -> None:
+    text = f'#loc = loc("{folder}a.py":1:2)'
+    assert compilation._anywhere(text) == (text, [])
 
 
 def test_an_entry_comes_back_whole_or_not_at_all(folder: Path) -> None:
@@ -120,6 +174,25 @@ def test_what_was_not_used_for_longest_makes_room(folder: Path, monkeypatch: pyt
         assert compile_cache.load(names[0]) is not None, "used again and again"
     assert [compile_cache.load(name) is not None for name in names] == [True, False, False, True, True, True]
     assert compile_cache.use().nbytes < 50_000
+
+
+def test_few_entries_look_for_what_must_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each looks through the whole folder, so it is done once for many entries, and the limit holds all the same."""
+    looks: list[Path] = []
+    original = compile_cache._make_room
+
+    def counted(where: Path) -> None:
+        looks.append(where)
+        original(where)
+
+    monkeypatch.setattr(compile_cache, "_make_room", counted)
+    monkeypatch.setattr(compile_cache, "LARGEST", 160_000)
+    most = 0
+    for i in range(300):
+        compile_cache.store(compile_cache.key(b"%d" % i), {"module": os.urandom(1_000)})
+        most = max(most, compile_cache.use().nbytes) if i % 20 == 0 else most
+    assert 90 < len(looks) < 190
+    assert 0.8 * compile_cache.LARGEST < most < 1.1 * compile_cache.LARGEST
 
 
 @pytest.mark.parametrize("setting", ["off", "0", "/proc/nowhere", "{file}/below"])
@@ -152,7 +225,8 @@ def test_the_command_says_what_is_kept_and_removes_only_that(folder: Path, capsy
         compile_cache.store(name, FILES)
     (folder / "notes.zip").write_text("mine")
     assert cli.main(["cache"]) == 0
-    assert re.fullmatch(rf"{folder}: 2 compiled functions, 0.0 MiB, at most 512 MiB\n", capsys.readouterr().out)
+    said = capsys.readouterr().out
+    assert said == f"{folder}: 2 kernels, compiled or disassembled, 0.0 MiB, at most 512 MiB\n"
     assert cli.main(["cache", "--clear"]) == 0
-    assert "removed 2 compiled functions" in capsys.readouterr().out
+    assert "removed 2 kernels, compiled or disassembled" in capsys.readouterr().out
     assert [path.name for path in folder.iterdir()] == ["notes.zip"]

@@ -5,7 +5,6 @@ Expected values are numpy's on the same numbers; errors are those that TVM-FFI a
 # no `from __future__ import annotations`: CuTe DSL reads the annotations of the functions it compiles
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +18,8 @@ from cutlass.cute.runtime import from_dlpack, make_fake_stream
 
 from cutetut.emulator import ptx
 from cutetut.emulator.errors import OutOfBounds, PtxSyntaxError
-from cutetut.emulator.host import cuda_torch, driver, live, torch_graphs
+from cutetut.emulator.host import driver, torch_graphs
 from cutetut.emulator.host.cuda_api import CudaCallError
-from cutetut.emulator.host.patches import Patches
 
 pytestmark = pytest.mark.emulator
 OPTION = "--enable-tvm-ffi"
@@ -193,16 +191,6 @@ def test_an_exported_function_is_refused_when_it_is_loaded(tmp_path: Path) -> No
     assert path.stat().st_size
     with pytest.raises(CudaCallError, match="scale.o holds a kernel as machine code"):
         cute.runtime.load_module(str(path), enable_tvm_ffi=True)
-
-
-@pytest.fixture
-def cuda_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A device called "cuda", as a script written for a GPU sees it."""
-    patches = Patches()
-    monkeypatch.setattr(live, "on_device", cuda_torch.marked)
-    with cuda_torch.whole_device(patches):
-        yield
-    patches.restore()
 
 
 def test_a_scripts_host_tensor_is_refused(cuda_device: None) -> None:

@@ -7,7 +7,7 @@ making or filling a tensor writes it.
 
 import ctypes
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import cuda.bindings.runtime as cudart
@@ -20,25 +20,12 @@ from cutlass.cute.runtime import from_dlpack, make_ptr
 
 from cutetut.emulator import launch, ptx
 from cutetut.emulator.errors import Uninitialized
-from cutetut.emulator.host import cuda_torch, fresh, live, pool
-from cutetut.emulator.host.patches import Patches
+from cutetut.emulator.host import fresh, live
 from cutetut.emulator.machine.memory import GlobalMemory
 
-pytestmark = pytest.mark.emulator
+pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("device_memory")]
 
 N = 32
-
-
-@pytest.fixture(autouse=True)
-def cuda_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    patches = Patches()
-    monkeypatch.setattr(live, "on_device", cuda_torch.marked)
-    monkeypatch.setattr(live, "lookup", pool.find)
-    with cuda_torch.whole_device(patches):
-        yield
-    patches.restore()
-    pool.clear()
-    fresh.clear()
 
 
 @cute.kernel

@@ -17,8 +17,7 @@ import torch
 from cutlass.cute.runtime import from_dlpack
 
 from cutetut.emulator.errors import OutOfBounds
-from cutetut.emulator.host import cuda_torch, graphs, live
-from cutetut.emulator.host.patches import Patches
+from cutetut.emulator.host import graphs
 
 pytestmark = pytest.mark.emulator
 
@@ -40,12 +39,9 @@ def launch(x: torch.Tensor, a: float, stream: Any = None, n: int = 4) -> None:
 
 
 @pytest.fixture(autouse=True)
-def cuda_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    patches = Patches()
-    monkeypatch.setattr(live, "on_device", cuda_torch.marked)
-    with cuda_torch.whole_device(patches):
-        yield
-    patches.restore()
+def no_capture_left_open(cuda_device: None) -> Iterator[None]:
+    """What a test must not leave to the next."""
+    yield
     assert not graphs.capturing(), "a test left a capture open"
 
 

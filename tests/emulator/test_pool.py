@@ -2,7 +2,6 @@
 # no `from __future__ import annotations`: CuTe DSL reads the annotations of the functions it compiles
 
 import warnings
-from collections.abc import Iterator
 
 import cuda.bindings.driver as cuda
 import cuda.bindings.runtime as runtime
@@ -13,10 +12,9 @@ import torch
 from cutlass.cute.runtime import make_ptr
 
 from cutetut.emulator.errors import EmulatorWarning, OutOfBounds
-from cutetut.emulator.host import cuda_torch, live, pool
-from cutetut.emulator.host.patches import Patches
+from cutetut.emulator.host import pool
 
-pytestmark = pytest.mark.emulator
+pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("device_memory")]
 
 
 @cute.kernel
@@ -42,17 +40,6 @@ def run_on_stream(pointer: cute.Pointer, stream: cuda.CUstream):
 def launch_on(address: int, stream: int) -> None:
     pointer = make_ptr(cutlass.Float32, address, cute.AddressSpace.gmem, assumed_align=4)
     run_on_stream(pointer, cuda.CUstream(stream))
-
-
-@pytest.fixture(autouse=True)
-def cuda_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    patches = Patches()
-    monkeypatch.setattr(live, "on_device", cuda_torch.marked)
-    monkeypatch.setattr(live, "lookup", pool.find)
-    with cuda_torch.whole_device(patches):
-        yield
-    patches.restore()
-    pool.clear()
 
 
 def test_a_pointer_to_a_tensor_on_the_device() -> None:

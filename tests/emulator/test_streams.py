@@ -5,7 +5,7 @@ What orders work is asked twice: of the emulator's clocks, and of a graph of all
 # no `from __future__ import annotations`: CuTe DSL reads the annotations of the functions it compiles
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import cuda.bindings.driver as cuda
@@ -17,11 +17,10 @@ import torch
 from cutlass.cute.runtime import from_dlpack
 
 from cutetut.emulator.errors import MissingBarrier
-from cutetut.emulator.host import concurrent_launches, cuda_torch, live, stream_order
-from cutetut.emulator.host.patches import Patches
+from cutetut.emulator.host import concurrent_launches, stream_order
 from cutetut.emulator.host.stream_order import Moment, Order
 
-pytestmark = pytest.mark.emulator
+pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("cuda_device")]
 N = 64
 _compiled: dict[Any, Any] = {}
 
@@ -75,15 +74,6 @@ def run_double(x: cute.Tensor, y: cute.Tensor, stream: cuda.CUstream):
 @cute.jit
 def run_mirror(x: cute.Tensor, y: cute.Tensor, stream: cuda.CUstream):
     mirror(x, y).launch(grid=(1, 1, 1), block=(x.shape[0], 1, 1), stream=stream)
-
-
-@pytest.fixture(autouse=True)
-def cuda_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    patches = Patches()
-    monkeypatch.setattr(live, "on_device", cuda_torch.marked)
-    with cuda_torch.whole_device(patches):
-        yield
-    patches.restore()
 
 
 def on(stream: Any, run: Any, x: torch.Tensor, y: torch.Tensor) -> None:

@@ -251,6 +251,27 @@ def test_without_a_disassembler_the_error_says_what_to_install(scale_info, monke
         cubin.disassemble(scale_info.cubin)
 
 
+def test_a_text_is_kept_for_as_long_as_the_disassembler_is_the_same(tmp_path, monkeypatch):
+    """Another process does not start it again; one that was replaced, or another cubin, is asked."""
+    tool, calls = tmp_path / "nvdisasm", tmp_path / "calls"
+    monkeypatch.setenv("CUTETUT_CACHE", str(tmp_path / "kept"))
+    monkeypatch.setattr(cubin, "find_disassembler", lambda: tool)
+
+    def says(word):
+        tool.write_text(f"#!/bin/sh\necho >> {calls}\nprintf '//--- x\\n.text.scale:\\n{word}\\n//---- y'\n")
+        tool.chmod(0o755)
+
+    def asked(data):
+        cubin.disassemble.cache_clear()  # as in a process that has just begun
+        return cubin.disassemble(data), calls.read_text().count("\n")
+
+    says("EXIT ;")
+    assert asked(b"one") == asked(b"one") == ({"scale": "EXIT ;"}, 1)
+    assert asked(b"other") == ({"scale": "EXIT ;"}, 2)
+    says("EXIT.NO_ATEXIT ;")
+    assert asked(b"one") == asked(b"one") == ({"scale": "EXIT.NO_ATEXIT ;"}, 3)
+
+
 def test_a_disassembler_that_hangs_is_given_up(monkeypatch):
     def hang(command, timeout, **_):
         raise subprocess.TimeoutExpired(command, timeout)

@@ -114,10 +114,11 @@ def row(entry: Entry, links: Links) -> list[Cell]:
 
 def fill(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Put tables and links where they belong; what cannot be read or linked is an error of the build."""
+    links = Links(app, docname)
     for link in list(doctree.findall(CellLink)):
         chapter, _, cell = link["cell"].partition("/")
         try:
-            link.replace_self(Links(app, docname).place(concordance.place(chapter, cell)))
+            link.replace_self(links.place(concordance.place(chapter, cell)))
         except (notebooks.NotebookError, OSError) as error:  # the latter for a chapter that has no page
             raise ExtensionError(f"cell: {error}") from error
     for place in list(doctree.findall(Explained)):
@@ -125,7 +126,6 @@ def fill(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             found = lettered(concordance.collect(concordance.order(drafts=False)))
         except (notebooks.NotebookError, OSError, ValueError, KeyError) as error:
             raise ExtensionError(f"explained: {error}") from error
-        links = Links(app, docname)
         header = ["what", "explained in", "also used in"]
         sections: list[nodes.Node] = []
         for letter, entries in found.items():

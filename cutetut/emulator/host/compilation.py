@@ -6,6 +6,7 @@ Each function takes a function of the DSL and returns the one that replaces it; 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import io
 import os
@@ -21,10 +22,12 @@ from .host_calls import HostCalls
 FRAME = "<cutetut emulator>"  # the file name tracebacks give these wrappers of DSL functions
 PLACES = 4096  # of source, that are remembered for the messages of a compilation
 
-FORMAT = "2"  # of what is kept of a compilation: a change makes earlier entries unknown
+FORMAT = "3"  # of what is kept of a compilation: a change makes earlier entries unknown
 _DUMP_PATHS = re.compile(r"dump-(?:ptx|cubin)-path='[^']*'")
-_CELL = re.compile(r"ipykernel_\d+")  # in the file names of a notebook's cells: the process that runs them
-_ANY_CELL = "ipykernel_0"
+_PLACE = re.compile(r'"(/[^"\n]*/)(?=[^"/\n]+":\d+:\d+)')  # the folder of a file in one of a module's locations
+_ESCAPED = re.compile(rb"\\([0-9A-F]{2})")  # a byte of it that is no printable ASCII, or a quote
+_FILE = re.compile(r'(?m)^(\s*\.file\s+\d+\s+")([^"\n]*/)(?=[^"/\n]+")')  # the folder in PTX's directive
+_FOLDER = "<folder {}>/"  # stands for one in what is kept
 
 
 def unseen(function: Any) -> Callable[..., Any]:
@@ -72,18 +75,21 @@ def compiled_once(dsl: Any, original: Callable[..., Any]) -> Callable[..., Any]:
 
     def compile(self: Any, module: Any, pipeline: str, *args: Any, **options: Any) -> Any:
         artifacts = _artifacts(_owner(dsl, self))
-        name = _cache_key(module, pipeline, args, options) if len(artifacts) == 2 else None
-        if name is None:
+        if len(artifacts) != 2 or not _can_be_kept(pipeline, options):
             return original(self, module, pipeline, *args, **options)
+        text, folders = _anywhere(module.operation.get_asm(enable_debug_info=True))
+        name = _cache_key(text, pipeline, args, options)
         if (entry := compile_cache.load(name)) is not None:
             for kind, path in artifacts.items():
                 if kind in entry:
-                    Path(path).write_bytes(_for_this_process(entry[kind]) if kind == "ptx" else entry[kind])
+                    Path(path).write_bytes(_with_folders(entry[kind], folders) if kind == "ptx" else entry[kind])
             compiled = type(module).parse(entry["module"], module.context)
         else:
             with _without_hook(self):
                 compiled = original(self, module, pipeline, *args, **options)
             files = {kind: Path(path).read_bytes() for kind, path in artifacts.items() if os.path.exists(path)}
+            if "ptx" in files:
+                files["ptx"] = _without_folders(files["ptx"], folders)
             compile_cache.store(name, {"module": _bytecode(compiled), **files})
         if self._post_compile_hook:
             self._post_compile_hook(compiled)
@@ -106,7 +112,8 @@ def engine_with_our_calls(dsl: Any, original: Callable[..., Any]) -> Callable[..
     """Each execution engine gets callbacks of its own, with the PTX that its compilation just wrote."""
 
     def jit(self: Any, module: Any, opt_level: int = 2, shared_libs: Any = ()) -> Any:
-        engine = original(self, module, opt_level, shared_libs)
+        # the host's code only fills in arguments, which is quicker done than optimised
+        engine = original(self, module, 0, shared_libs)
         calls = HostCalls(_read(_owner(dsl, self).compile_options.full_ptx_path))
         calls.register(engine)
         engine.cutetut_calls = calls  # native code holds their addresses: they live as long as the engine
@@ -127,27 +134,58 @@ def _artifacts(owner: Any) -> dict[str, str]:
     return {kind: path for kind, path in paths.items() if path}
 
 
-def _cache_key(module: Any, pipeline: str, args: tuple[Any, ...], options: dict[str, Any]) -> str | None:
-    """Everything that decides what comes out; None where the compiler is asked to tell or to keep more than that."""
+def _can_be_kept(pipeline: str, options: dict[str, Any]) -> bool:
+    """Not where the compiler is asked to tell or to keep more than the cache does."""
     told = any(options.get(name) for name in ("remark_output", "collect_compiler_diagnostics"))
+    asked = _DUMP_PATHS.sub("", pipeline)
+    return compile_cache.folder() is not None and not told and "dump" not in asked and "ptx-options" not in asked
+
+
+def _cache_key(text: str, pipeline: str, args: tuple[Any, ...], options: dict[str, Any]) -> str:
+    """The hash of everything that decides what comes out."""
     ours = _DUMP_PATHS.sub("", pipeline)
-    if compile_cache.folder() is None or told or "dump" in ours or "ptx-options" in ours:
-        return None
-    version = importlib.metadata.version("nvidia-cutlass-dsl")
-    text = _CELL.sub(_ANY_CELL, module.operation.get_asm(enable_debug_info=True))
-    parts = (FORMAT, version, text, ours, repr(args), repr(sorted(options.items())))
+    parts = (FORMAT, _dsl_version(), text, ours, repr(args), repr(sorted(options.items())))
     return compile_cache.key(*(part.encode() for part in parts))
+
+
+@functools.cache
+def _dsl_version() -> str:
+    return importlib.metadata.version("nvidia-cutlass-dsl")
+
+
+def _anywhere(text: str) -> tuple[str, list[str]]:
+    """A module's text with numbers for the folders of its source files, and these folders.
+
+    A notebook's cells stand in a folder with the number of the process that runs them, a test's kernels in a scratch
+    folder, a checkout anywhere: the same source in another folder is the same entry.
+    """
+    found = {escaped: _unescaped(escaped) for escaped in _PLACE.findall(text)}
+    folders = {escaped: folder for escaped, folder in found.items() if not {'"', "\\"} & set(folder)}
+    numbers = {escaped: _FOLDER.format(number) for number, escaped in enumerate(folders)}
+    return _PLACE.sub(lambda place: f'"{numbers.get(place[1], place[1])}', text), list(folders.values())
+
+
+def _unescaped(name: str) -> str:
+    """A name as MLIR writes it, in plain text."""
+    return _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), name.encode()).decode(errors="replace")
+
+
+def _without_folders(ptx: bytes, folders: list[str]) -> bytes:
+    """PTX that is to be kept: in its names of source files, numbers stand for these folders."""
+    numbers = {folder: _FOLDER.format(number) for number, folder in enumerate(folders)}
+    return _FILE.sub(lambda found: found[1] + numbers.get(found[2], found[2]), ptx.decode()).encode()
+
+
+def _with_folders(ptx: bytes, folders: list[str]) -> bytes:
+    """PTX that was kept, with the folders where this process has its source files."""
+    known = {_FOLDER.format(number): folder for number, folder in enumerate(folders)}
+    return _FILE.sub(lambda found: found[1] + known.get(found[2], found[2]), ptx.decode()).encode()
 
 
 def _bytecode(module: Any) -> bytes:
     stream = io.BytesIO()
     module.operation.write_bytecode(stream)
     return stream.getvalue()
-
-
-def _for_this_process(ptx: bytes) -> bytes:
-    """PTX names the files of its source lines: those of a notebook's cells carry the number of the process."""
-    return re.sub(_CELL.pattern.encode(), b"ipykernel_%d" % os.getpid(), ptx)
 
 
 def _read(path: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Compiled kernels on disk, so that a second process does not compile what a first one did.
+"""Compiled kernels on disk, and their machine code as text: a second process does not do again what a first one did.
 
 An entry is found by a hash of everything that went into it, and never changes.  It is one zip file, which carries
 checksums: a file that was cut short counts as no entry.  Entries appear under their names when they are whole, so any
@@ -22,6 +22,7 @@ from typing import BinaryIO
 VARIABLE = "CUTETUT_CACHE"  # a folder, or "off"
 LARGEST = 1 << 29  # bytes in all entries; those not used for longest go first
 FEW = 7 / 8  # of LARGEST stays when there is too much, so that not every new entry has to make room
+LOOK = 1 / 64  # of LARGEST: when about so many bytes have come in, the folder, of thousands of files, is looked through
 _SUFFIX, _UNFINISHED = ".zip", ".unfinished-"
 _OURS = re.compile(rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}|{re.escape(_UNFINISHED)}.*")
 
@@ -84,7 +85,16 @@ def store(name: str, files: Mapping[str, bytes]) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(unfinished)
             raise
-        _make_room(path.parent)
+        if _is_turn(name, path.stat().st_size):
+            _make_room(path.parent)
+
+
+def _is_turn(name: str, nbytes: int) -> bool:
+    """Whether this entry looks for what must go: a share of entries that grows with their size, drawn by their names.
+
+    So processes that store one entry each look through the folder as often as one that stores them all.
+    """
+    return int(name[:8], 16) / 2**32 < nbytes / (LOOK * LARGEST)
 
 
 def _write(file: BinaryIO, files: Mapping[str, bytes]) -> None:
@@ -103,7 +113,7 @@ class Use:
 
 
 def use() -> Use:
-    """How many compiled functions are kept, and in how many bytes."""
+    """How many entries are kept, and in how many bytes."""
     where = folder()
     entries = _entries(where) if where is not None else []
     return Use(where, len(entries), sum(nbytes for _, nbytes, _ in entries))
@@ -115,7 +125,7 @@ def clear() -> Use:
     if before.folder is not None:
         for _, _, path in _entries(before.folder):
             with contextlib.suppress(OSError):
-                path.unlink()
+                os.unlink(path)
     return before
 
 
@@ -124,7 +134,7 @@ def _path(name: str) -> Path | None:
     return None if where is None else where / (name + _SUFFIX)
 
 
-def _entries(where: Path) -> list[tuple[float, int, Path]]:
+def _entries(where: Path) -> list[tuple[float, int, str]]:
     """(time of last use, bytes, path) of each entry, and of what an interrupted process left; no other file."""
     found = []
     with contextlib.suppress(OSError), os.scandir(where) as listing:
@@ -133,7 +143,7 @@ def _entries(where: Path) -> list[tuple[float, int, Path]]:
                 continue
             with contextlib.suppress(OSError):  # another process has just removed it
                 status = item.stat()
-                found.append((status.st_mtime, status.st_size, Path(item.path)))
+                found.append((status.st_mtime, status.st_size, item.path))
     return found
 
 
@@ -144,7 +154,7 @@ def _make_room(where: Path) -> None:
         return
     for _, nbytes, path in sorted(entries):
         with contextlib.suppress(OSError):
-            path.unlink()
+            os.unlink(path)
         total -= nbytes
         if total <= LARGEST * FEW:
             return

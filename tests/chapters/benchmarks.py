@@ -1,0 +1,72 @@
+"""A chapter's `benchmark()` on any machine: without a clock, without Nsight Compute, its tables in a scratch folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from cutetut.course import provenance
+from cutetut.measure import bench, nsight
+
+
+class Clock:
+    """A timer for which every call takes a microsecond."""
+
+    def seconds(self, function: Callable[[], Any], launches: int) -> float:
+        function()
+        return 1e-6 * launches
+
+    def clock_mhz(self, function: Callable[[], Any], launches: int) -> int:
+        function()
+        return 1000
+
+
+def without_a_clock(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, ours_too: bool = True, **measured: Any
+) -> list[str]:
+    """Let `benchmark()` run whole on any machine; the kernels that would have been timed are listed.
+
+    Each is launched once with its vendor's, or the vendor's alone. A row has the speeds 1 and 2, `measured`, and of
+    what it was asked for the size, the names, the operations, and a unit and a rung where they were given.
+    """
+    timed: list[str] = []
+
+    def compare(ours: Any, vendor: Any, **said: Any) -> list[bench.Row]:
+        timed.append(said["kernel"])
+        if ours_too:
+            ours()
+        vendor()
+        names = {"kernel": said["kernel"], "vendor": said["vendor_name"], "flops": said["flops"]}
+        given = {name: said[name] for name in ("unit", "rung") if said.get(name)}
+        speed = {"method": "burst of 40 launches", "inputs": "none", "ours_tflops": 1.0, "vendor_tflops": 2.0}
+        times = {"ratio": 0.5, "ours_us": 2.0, "vendor_us": 1.0}
+        return [{**said["size"], **names, **given, **speed, **times, **measured}]
+
+    assert chapter.bench is bench
+    monkeypatch.setattr(bench, "compare", compare)
+    monkeypatch.setattr(bench, "CudaTimer", Clock)
+    monkeypatch.setattr(provenance, "collect", dict)
+    return timed
+
+
+def keep_tables_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let chapters write their tables to this folder, and read them there."""
+    monkeypatch.setattr(bench, "data_file", lambda stem: folder / f"{stem}.json")
+
+
+def count_launches(launches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Nsight Compute count so many launches of any program, 1.5 of each metric; where it is 0, it is missing."""
+
+    def count(program: list[str], kernels: str, metrics: list[str]) -> list[dict[str, float]]:
+        option, source = program
+        assert option == "-c"
+        compile(source, "program", "exec")
+        if not launches:
+            raise nsight.NothingCounted("no ncu")
+        return [dict.fromkeys(metrics, 1.5) for _ in range(launches)]
+
+    monkeypatch.setattr(nsight, "count", count)

@@ -1,0 +1,44 @@
+"""What a chapter says before anything runs: the stake, with numbers that its own cell prints. And how prose breaks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutetut.course import concordance, notebooks
+from tests.chapters.exercises import printed
+
+STAKES = [path for path in notebooks.toc() if path.stem < "08"]
+NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?!\w)")
+
+
+def stake(cells: list[Any]) -> str:
+    """The paragraph that names the stake; it stands before the first cell of code."""
+    first = next(index for index, cell in enumerate(cells) if cell.cell_type == "code")
+    paragraphs = [part for cell in cells[:first] for part in cell.source.split("\n\n")]
+    (found,) = (part for part in paragraphs if part.startswith("The stake"))
+    return found
+
+
+@pytest.mark.parametrize("path", STAKES, ids=lambda path: path.stem)
+def test_the_stake_comes_first_and_has_the_recorded_numbers(path: Path) -> None:
+    cells = notebooks.read(path).cells
+    said, (shown,) = set(NUMBER.findall(stake(cells))), (printed(cell) for cell in cells if cell.id == "stake")
+    recorded = set(NUMBER.findall(shown))
+    assert len(said & recorded) >= 2, "from where to where?"
+    assert {number for number in said if "." in number} <= recorded
+
+
+@pytest.mark.parametrize("path", concordance.order(), ids=lambda path: path.stem)
+def test_no_sum_becomes_a_list(path: Path) -> None:
+    """A line of a paragraph that begins with a plus, a minus or `1.` starts a list, wherever the text wraps."""
+    for cell in notebooks.read(path).cells:
+        if cell.cell_type == "markdown":
+            for paragraph in re.sub(r"^ *```.*?^ *```", "", cell.source, flags=re.MULTILINE | re.DOTALL).split("\n\n"):
+                first, *rest = paragraph.strip().splitlines() or [""]
+                if not re.match(r"\s*([-*+]|\d+\.) |[|#]", first):
+                    broken = [line for line in rest if re.match(r"[+*] |1\. ", line)]
+                    assert broken == [], cell.id
