@@ -33,6 +33,7 @@ KINDS = {
     "missing-release-acquire": "nothing orders two accesses of global memory",
     "missing-wait": "what an asynchronous operation wrote is used by a thread that cannot know of its end",
     "missing-grid-wait": "a dependent kernel uses what the kernel before it wrote, without griddepcontrol.wait",
+    "missing-stream-order": "launches on different streams use the same memory, and no event or wait orders them",
     "missing-cluster-barrier": "another CTA's shared memory is used before it has started or after it has exited",
     "missing-proxy-fence": "the async proxy uses what ordinary stores wrote, without a proxy fence",
     "missing-tensormap-fence": "a copy uses a tensor map that was changed, without the fences of tensor maps",

@@ -10,6 +10,7 @@ from typing import TextIO
 import numpy as np
 
 from .checks import deadlock, spinning
+from .checks.concurrent import Concurrency, Footprint, Turn
 from .checks.marked_loads import MarkedLoads
 from .checks.ordering import Ordering
 from .checks.written import ANYWHERE, WHOLE, writers
@@ -31,13 +32,15 @@ DEFAULT_BUDGET = 20_000_000
 class LaunchReport:
     """What one launch did and how long the emulator took for it (seconds).
 
-    `written` goes to the next launch on the same stream as its `previous`.
+    `written` goes to the next launch on the same stream as its `previous`, `footprint` to later ones that may run at
+    the same time, in their `turn`.
     """
 
     kernel: str
     counters: Counters
     seconds: float
     written: object | None = None
+    footprint: Footprint | None = None
 
 
 def launch(
@@ -54,6 +57,7 @@ def launch(
     stream: int = 0,
     programmatic: bool = False,
     previous: object | None = None,
+    turn: Turn | None = None,
     out: TextIO | None = None,
     budget: int | None = None,
 ) -> LaunchReport:
@@ -61,8 +65,9 @@ def launch(
 
     grid, block and cluster are (x, y, z); dynamic_smem is in bytes; params holds the raw bytes of
     each kernel parameter; memory the ranges the kernel may touch; programmatic whether it may begin before
-    the previous launch on its stream has ended, and previous that launch's `LaunchReport.written`; budget the
-    number of vector steps one wave of CTAs may take (CUTETUT_BUDGET, default 20 million).
+    the previous launch on its stream has ended, and previous that launch's `LaunchReport.written`; turn the launches
+    that may run at the same time; budget the number of vector steps one wave of CTAs may take (CUTETUT_BUDGET, default
+    20 million).
 
     Raises a subclass of EmulatorError for anything the hardware forbids or does not define.
     """
@@ -76,6 +81,10 @@ def launch(
         machine = Machine(module, function, shape, memory, out)
         machine.checks = memory.checks = machine.unit(Ordering)
         _watch(machine)
+        beside = None
+        if turn is not None:
+            memory.watch(None)
+            beside = Concurrency(machine, turn)
     progress = Progress(kernel_name(function), len(machine.order))
     try:
         with own_failures("it decoded the kernel"):
@@ -84,13 +93,15 @@ def launch(
             for first in range(0, len(machine.order), machine.residents):
                 scheduler.run_wave(first)
         machine.written = machine.unit(Ordering).written()
+        with own_failures("it compared the launch with others"):
+            footprint = None if beside is None else beside.over()
     except EmulatorError as error:
         error.tell()
         raise
     finally:  # Ctrl-C comes this way, too
         progress.close()
         machine.release()
-    return LaunchReport(kernel, machine.counters, time.perf_counter() - started, machine.written)
+    return LaunchReport(kernel, machine.counters, time.perf_counter() - started, machine.written, footprint)
 
 
 def _watch(machine: Machine) -> None:

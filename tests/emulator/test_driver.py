@@ -13,8 +13,6 @@ import cuda.bindings.driver as cuda
 import cuda.bindings.runtime as cudart
 import cutlass
 import cutlass.cute as cute
-import nbclient
-import nbformat
 import numpy as np
 import pytest
 import torch
@@ -22,10 +20,9 @@ from cutlass.base_dsl.compiler import Compiler
 from cutlass.cute.runtime import from_dlpack, make_ptr
 from cutlass.utils import HardwareInfo
 
-from cutetut import backend
 from cutetut.emulator import launch
 from cutetut.emulator.errors import EmulatorError, LaunchError, OutOfBounds
-from cutetut.emulator.host import cuda_api, dlpack, driver, launches, live
+from cutetut.emulator.host import cuda_api, dlpack, launches, live
 from cutetut.emulator.host.dlpack import Span
 from cutetut.emulator.machine.machine import Counters
 
@@ -63,11 +60,6 @@ def three(x: cute.Tensor, y: cute.Tensor, n: cutlass.Int32, stream: cuda.CUstrea
 
 @cute.jit
 def scale_only(x: cute.Tensor, n: cutlass.Int32, a: cutlass.Float32, stream: cuda.CUstream):
-    scale(x, n, a).launch(grid=(1, 1, 1), block=(32, 1, 1), stream=stream)
-
-
-@cute.jit
-def scale_any(x, n: cutlass.Int32, a: cutlass.Float32, stream: cuda.CUstream):  # takes torch tensors as they are
     scale(x, n, a).launch(grid=(1, 1, 1), block=(32, 1, 1), stream=stream)
 
 
@@ -456,56 +448,3 @@ def test_benchmark_calls_once_and_says_what_its_time_is(
     assert cute.testing.benchmark(compiled, kernel_arguments=arguments, iterations=50) > 0
     assert x.tolist() == [3.0] * 32
     assert "say nothing about a GPU" in capsys.readouterr().err
-
-
-# names ------------------------------------------------------------------------------------------------------
-
-
-def test_a_notebook_cell_counts_as_a_file(tmp_path: Path) -> None:
-    notebook = nbformat.v4.new_notebook()
-    notebook.cells = [
-        nbformat.v4.new_code_cell(
-            "import cutetut, torch\nimport cutlass.cute as cute\nfrom cutlass.cute.runtime import from_dlpack"
-        ),
-        nbformat.v4.new_code_cell(
-            "@cute.kernel\ndef kernel(x: cute.Tensor):\n    i, _, _ = cute.arch.thread_idx()\n    x[i] = 1.0\n"
-            "@cute.jit\ndef run(x: cute.Tensor):\n    kernel(x).launch(grid=(1, 1, 1), block=(64, 1, 1))"
-        ),
-        nbformat.v4.new_code_cell("run(from_dlpack(torch.zeros(40)))"),
-    ]  # fmt: skip
-    with pytest.raises(nbclient.exceptions.CellExecutionError) as caught:
-        nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    assert caught.value.ename == "OutOfBounds"
-    assert "notebook cell 2, line 4:  x[i] = 1.0" in caught.value.evalue
-    assert not list(tmp_path.iterdir())
-
-
-# installation -----------------------------------------------------------------------------------------------
-
-
-def test_install_can_be_undone() -> None:
-    assert driver.installed()
-    ours = cuda.cuInit
-    driver.uninstall()
-    try:
-        assert not driver.installed() and cuda.cuInit is not ours
-        assert "CUTE_DSL_ARCH" not in os.environ
-        assert from_dlpack(torch.ones(3)).memspace == cute.AddressSpace.generic
-    finally:
-        backend.start_emulator()
-    assert os.environ["CUTE_DSL_ARCH"] == "sm_90a"
-    assert from_dlpack(torch.ones(3)).memspace == cute.AddressSpace.gmem
-
-
-def test_gpu_guard_refuses_cpu_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cutlass.cutlass_dsl.cuda_jit_executor import CudaDialectJitCompiledFunction as Compiled
-
-    monkeypatch.setattr(Compiled, "__init__", Compiled.__init__)  # so that the guard is taken off again
-    x = torch.ones(32)
-    on_device = from_dlpack(x)
-    monkeypatch.setattr(live, "on_device", lambda tensor: False)
-    driver.reject_host_tensors()
-    cute.compile(scale_only, on_device, 32, 3.0, STREAM)
-    for function, host in ((scale_only, from_dlpack(x)), (scale_any, x)):
-        with pytest.raises(driver.HostTensor, match="device='cuda'"):
-            cute.compile(function, host, 32, 3.0, STREAM)

@@ -18,7 +18,7 @@ from cutlass.cute.runtime import from_dlpack, make_fake_stream
 
 from cutetut.emulator import ptx
 from cutetut.emulator.errors import OutOfBounds, PtxSyntaxError
-from cutetut.emulator.host import driver
+from cutetut.emulator.host import driver, torch_graphs
 from cutetut.emulator.host.cuda_api import CudaCallError
 
 pytestmark = pytest.mark.emulator
@@ -92,6 +92,18 @@ def test_the_environments_stream() -> None:
     x = numbers(64)
     stream = make_fake_stream(use_tvm_ffi_env_stream=True)
     cute.compile(scale_64, from_dlpack(x), 1.0, stream=stream, options=OPTION)(x, 5.0)
+    expect(x, 5)
+
+
+def test_the_environments_stream_is_torchs_current_one() -> None:
+    """So that a capture of that stream writes the launch down, and does not run it."""
+    x = numbers(64)
+    stream = make_fake_stream(use_tvm_ffi_env_stream=True)
+    compiled = cute.compile(scale_64, from_dlpack(x), 1.0, stream=stream, options=OPTION)
+    with torch_graphs.graph(graph := torch_graphs.CUDAGraph()):
+        compiled(x, 5.0)
+    expect(x, 1)
+    graph.replay()
     expect(x, 5)
 
 

@@ -21,7 +21,7 @@ from cutetut.emulator.errors import (
 from tests.emulator.fragments import from_bits, to_bits
 from tests.emulator.harness import run
 from tests.emulator.mutants import CASES, Mutant, compiled, load
-from tests.emulator.test_wgmma import BF16, F16, Form, a_fragments, d_places, integers, simple, wgmma_text
+from tests.emulator.warpgroups import BF16, F16, Form, a_fragments, d_places, integers, simple, wgmma_text
 
 pytestmark = pytest.mark.emulator  # on a GPU a missing fence or an accumulator that nobody set is no error
 

@@ -124,26 +124,23 @@ class AsyncOrdering(UnitState):
     def _no_reader(self, shadow: Shadow, where: slice | np.ndarray, thread: int, inst: int, address: object) -> None:
         """Nobody may still read what a copy is about to overwrite."""
         order = self.order
-        row = order.clocks.row(thread)[: order.clocks.agents]
+        row = order.clocks.row(thread, reads=True)[: order.clocks.agents]
         found: list[np.ndarray] = []
         for kept, last in ((shadow.reads, shadow.last_read), (shadow.atomics, shadow.last_atomic)):
             if len(last):
                 agents = np.flatnonzero(row[: len(last)] < last[: len(row)])
                 found += list(kept.of(where, agents[agents < order.clocks.warps]))  # type: ignore[call-arg, arg-type]
         for stamps_found in found:
-            late = self._late_for(stamps_found, thread)
+            late = self._late_for(stamps_found, thread, reads=True)
             if late.any():
                 at = int(np.flatnonzero(late)[0])
-                place = order.reports.place(shadow, address(at))  # type: ignore[operator]
-                stamp = Stamp.of(int(stamps_found[at]))
-                error = order.reports.still_needed(stamp, np.array([thread]), place, inst, "a copy to")
-                order.reports.tell(error, inst)
+                self._still_needed(shadow, int(stamps_found[at]), address(at), thread, inst, "a copy to")  # type: ignore[operator]
         self._no_async_reader(shadow, where, thread, inst)
 
     def _no_async_reader(self, shadow: Shadow, where: slice | np.ndarray, thread: int, inst: int) -> None:
         order, each = self.order, CHUNK >> shadow.shift
         chunks = slice(where.start // each, -(-where.stop // each)) if isinstance(where, slice) else where // each
-        row, clusters = order.clocks.row(thread), order.cluster_of_agent
+        row, clusters = order.clocks.row(thread, reads=True), order.cluster_of_agent
         for agent, reads in shadow.async_reads.items():
             seen = row[agent]
             if seen >= shadow.last_async[agent] or clusters[agent] != clusters[thread >> 5]:  # others' is out of reach
@@ -158,13 +155,15 @@ class AsyncOrdering(UnitState):
                 if op is not None:
                     what = "a copy overwrites shared memory that is still being read by"
                     raise order.reports.under_way(what, op, np.array([thread]), host)
-                place = order.reports.place(shadow, host)
-                error = order.reports.still_needed(
-                    Stamp.of(int(found[at])), np.array([thread]), place, inst, "a copy to"
-                )
-                order.reports.tell(error, inst)
+                self._still_needed(shadow, int(found[at]), host, thread, inst, "a copy to")
 
-    def _late_for(self, found: np.ndarray, thread: int) -> np.ndarray:
+    def _still_needed(self, shadow: Shadow, stamp: int, host: int, thread: int, inst: int, verb: str) -> None:
+        """A copy writes where others read, as a stamp says, and nothing orders the two."""
+        reports = self.order.reports
+        place = reports.place(shadow, host)
+        reports.tell(reports.still_needed(Stamp.of(stamp), np.array([thread]), place, inst, verb), inst)
+
+    def _late_for(self, found: np.ndarray, thread: int, reads: bool = False) -> np.ndarray:
         """Which stamps one thread does not know of; of what its own warp did it knows."""
         clocks, warp = self.order.clocks, thread >> 5
         if _alike(found):
@@ -173,12 +172,12 @@ class AsyncOrdering(UnitState):
                 return np.zeros(found.shape, np.bool_)
         found = np.maximum(found, stamps.NOTHING)
         agents = stamps.agent_of(found)
-        late = clocks.row(thread)[agents] < stamps.time_of(found)
+        late = clocks.row(thread, reads)[agents] < stamps.time_of(found)
         late &= agents != thread >> 5
         if clocks.has_details and late.any():
             for at in np.flatnonzero(late):
                 stamp = Stamp.of(int(found[at]))
-                late[at] = not clocks.known_to_lanes(thread >> 5, thread & 31, stamp.agent, stamp.lane, stamp.time)
+                late[at] = not clocks.known_to_lanes(warp, thread & 31, stamp.agent, stamp.lane, stamp.time, reads)
         return np.asarray(late)
 
     def arrived(
@@ -402,15 +401,13 @@ class AsyncOrdering(UnitState):
         order = self.order
         assert isinstance(shadow.reads, LatestFirst)
         for found in (*shadow.reads.of(where), *shadow.copied.of(where)):
-            late = self._late_for(found, thread) | self._of_past(found)
+            late = self._late_for(found, thread, reads=True) | self._of_past(found)
             if reduces:
                 late &= order.strength[stamps.instruction_of(np.maximum(found, 0))] == 0
             if late.any():
                 at = int(np.flatnonzero(late)[0])
-                place = order.reports.place(shadow, shadow.start + (int(where[at]) << shadow.shift))
-                one = np.array([thread])
-                error = order.reports.still_needed(Stamp.of(int(found[at])), one, place, inst, "a bulk store to")
-                order.reports.tell(error, inst)
+                host = shadow.start + (int(where[at]) << shadow.shift)
+                self._still_needed(shadow, int(found[at]), host, thread, inst, "a bulk store to")
 
     def note_global_read(
         self, hosts: np.ndarray, nbytes: int, thread: int, inst: int, agent: int, time: int

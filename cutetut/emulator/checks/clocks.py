@@ -6,9 +6,11 @@ one.  Every agent counts a time of its own; `seen[view, warp, agent]` says up to
 happened before what a warp does now.  Knowledge moves only through *releases* and *acquires*: barriers, phases of
 mbarriers, strong accesses (locations.py).
 
-There are five views.  GENERIC is what ordinary accesses may rely on.  The two ASYNC views say what of it is visible
+There are six views.  GENERIC is what ordinary accesses may rely on.  The two ASYNC views say what of it is visible
 to the async proxy, in shared and in global memory: only proxy fences bring them forward (sections 8.3 and 9.7.13.4).
 INITS says the same of initialised mbarriers, and TENSORMAP of changed tensor maps: both have fences of their own.
+READS is for what others have read and may now be overwritten: more than GENERIC, where an arrival at another CTA's
+mbarrier has CTA scope and so does not pass on what was stored (`weakened`).
 
 Lanes: what a warp has done up to `seen[GENERIC, warp, warp]` is ordered among its lanes (bar.warp.sync and barriers
 do that); later accesses are ordered for the lane that made them only.  What single lanes have learned, because they
@@ -27,8 +29,9 @@ import numpy as np
 
 from .apart import Apart, joined
 
-GENERIC, ASYNC_SHARED, ASYNC_GLOBAL, INITS, TENSORMAP = range(5)
-VIEWS = 5
+GENERIC, ASYNC_SHARED, ASYNC_GLOBAL, INITS, TENSORMAP, READS = range(6)
+VIEWS = 6
+FENCED = 5  # views that a kernel needs that has proxy fences
 SPARE = 64  # columns for agents beside the warps before the tables grow
 ALL_LANES = np.uint32(0xFFFFFFFF)
 
@@ -95,8 +98,9 @@ class Clocks:
         self.agents = warps
         self.now = np.zeros(warps + SPARE, np.int64)
         self.seen = np.zeros((VIEWS, warps, warps + SPARE), np.int64)
-        self.views = 1  # the others are all zero until the first proxy fence
+        self.views = 1  # the others are all zero until the first proxy fence, or the first narrow arrival
         self.touched = np.zeros(warps, np.uint32)  # lanes that have used memory since their warp's lanes were ordered
+        self.together = np.zeros(warps, np.int64)  # up to when a warp's accesses are before its last shuffle
         self.waves: list[int] = []  # the time at which each wave began
         self.base = 0
         # (warp, other warp) -> lanes of the other, and the warp's lanes that know of them -> up to when
@@ -146,17 +150,21 @@ class Clocks:
         """Whether what agents did at a time has happened before what warps do now."""
         return np.asarray(self.seen[view, warps, agents] >= times)
 
-    def row(self, thread: int) -> np.ndarray:
-        """Up to which time a thread knows of each agent."""
-        known: np.ndarray = self.seen[GENERIC, thread >> 5]
+    def row(self, thread: int, reads: bool = False) -> np.ndarray:
+        """Up to which time a thread knows of each agent, or of what each has read."""
+        known: np.ndarray = self._known(reads, thread >> 5)
         for more in self.apart.of(thread >> 5, 1 << (thread & 31)) if self.apart else ():
             known = joined(known, more)
         return known
 
-    def unknown(self, threads: np.ndarray, agents: np.ndarray, times: np.ndarray) -> np.ndarray:
-        """Of what agents did at these times (rows: threads), what the threads do not know of."""
+    def _known(self, reads: bool, warps: int | np.ndarray, agents: np.ndarray | slice = slice(None)) -> np.ndarray:
+        found: np.ndarray = self.seen[GENERIC, warps, agents]
+        return np.maximum(found, self.seen[READS, warps, agents]) if reads and self.views > READS else found
+
+    def unknown(self, threads: np.ndarray, agents: np.ndarray, times: np.ndarray, reads: bool = False) -> np.ndarray:
+        """Of what agents did (`reads`: have read) at these times (rows: threads), what the threads do not know of."""
         warps = threads >> 5
-        late = np.asarray(self.seen[GENERIC, warps if agents.ndim == 1 else warps[:, None], agents] < times)
+        late = np.asarray(self._known(reads, warps if agents.ndim == 1 else warps[:, None], agents) < times)
         if self.apart and late.any():
             for warp in np.unique(warps).tolist():
                 for mask, known in self.apart.groups.get(warp, ()):
@@ -169,9 +177,13 @@ class Clocks:
         n = min(self.agents, len(last))
         return np.asarray(self.seen[GENERIC, warps, :n] < last[:n])
 
-    def known_to_lanes(self, warp: int, lane: int, agent: int, other_lane: int, time: int) -> bool:
+    def known_to_lanes(
+        self, warp: int, lane: int, agent: int, other_lane: int, time: int, reads: bool = False
+    ) -> bool:
         """The exact answer for one access of a lane: that of a lane of the same warp or of a partial release counts."""
         if self.base <= time <= self.seen[GENERIC, warp, agent]:
+            return True
+        if reads and self.knows_reads(warp, agent, time):
             return True
         if agent == warp and time >= self.base and lane == other_lane:
             return True
@@ -182,6 +194,10 @@ class Clocks:
             mask >> other_lane & 1 and time <= until and viewers >> lane & 1
             for (mask, viewers), until in self._lanes.get((warp, agent), {}).items()
         )
+
+    def knows_reads(self, warp: int, agent: int, time: int) -> bool:
+        """Whether a warp knows from a narrow arrival that an agent has gone that far, and so of what it has read."""
+        return bool(self.views > READS and self.base <= time <= self.seen[READS, warp, agent])
 
     def lanes_heard_of(self, warp: int, agent: int, time: int) -> int:
         """The mask of those lanes of another warp that this one has heard of as they were at a time, or later."""
@@ -219,6 +235,12 @@ class Clocks:
         self.seen[GENERIC, warps, warps] = self.now[warps]
         self.now[warps] += 1
         self.touched[warps] = 0
+
+    def shuffled(self, warps: np.ndarray) -> None:
+        """All lanes of whole warps come together, and nothing is ordered: what they did before gets an earlier time."""
+        used = warps[self.touched[warps] != 0]
+        self.together[used] = self.now[used]
+        self.now[used] += 1
 
     def rejoin(self, warps: np.ndarray) -> None:
         """The lanes of each of these warps meet: what one has learned all know."""
@@ -264,6 +286,23 @@ class Clocks:
                 past = _joined(past, self._past.get(warp, {}))
         self.now[warps] += 1
         return Knowledge(len(self.waves), seen, tuple(partial), past)
+
+    def weakened(self, known: Knowledge, kept: slice) -> Knowledge:
+        """What an arrival of too narrow a scope passes on to another CTA, whose warps are `kept`.
+
+        The loads before it have their values, and copies that were waited for are complete; but stores may arrive
+        later.  Of single lanes everything counts as read.
+        """
+        self.views = VIEWS
+        seen = np.zeros((VIEWS, known.seen.shape[1]), np.int64)
+        seen[: len(known.seen)] = known.seen
+        np.maximum(seen[READS], seen[GENERIC], out=seen[READS])
+        for warp, _, time in known.lanes:
+            seen[READS, warp] = max(time, int(seen[READS, warp]))
+        mine = seen[GENERIC, kept].copy()
+        seen[GENERIC, : self.warps] = 0
+        seen[GENERIC, kept] = mine
+        return Knowledge(known.wave, seen, (), known.past)
 
     def with_agent(self, known: Knowledge | None, agent: int, time: int) -> Knowledge:
         """The same knowledge, and what an agent beside the warps did up to a time."""
@@ -369,14 +408,14 @@ class Clocks:
 
     def fenced_inits(self, warps: np.ndarray) -> np.ndarray:
         """The initialisations of mbarriers that these warps' fences have made ready, as the table of a release."""
-        seen = np.zeros((VIEWS, self.agents), np.int64)
+        seen = np.zeros((FENCED, self.agents), np.int64)
         seen[INITS] = self.seen[INITS, warps, : self.agents].max(axis=0)
         seen[INITS, warps] = np.maximum(seen[INITS, warps], self.base - 1)  # they have begun
         return seen
 
     def fence(self, warps: np.ndarray, views: tuple[int, ...], lanes: np.ndarray | None = None) -> None:
         """A proxy fence: what these warps know of comes into view there, and what the fencing lanes have done."""
-        self.views = VIEWS
+        self.views = max(self.views, FENCED)
         until, alone = self._own(warps, lanes)
         for warp, mask, time in alone:
             for view in views:

@@ -90,7 +90,7 @@ class Guests:
         m = self.machine
         when, guest, inst = self.remote[cta]
         warps = np.arange(cta * m.warps_per_cta, (cta + 1) * m.warps_per_cta)
-        known = (self.clocks.known_to_lanes(w, lane, guest >> 5, guest & 31, when)
+        known = (self.clocks.known_to_lanes(w, lane, guest >> 5, guest & 31, when, reads=True)
                  for w in warps.tolist() for lane in range(32))  # fmt: skip
         if not any(known):
             error = MissingBarrier(

@@ -76,11 +76,11 @@ class Locations:
             if warp in self.seen:
                 self.seen[warp] = [(release, int(ALL_LANES)) for release, _ in self.seen[warp]]
 
-    def fenced(self, warp: int) -> Knowledge | None:
-        """What a warp's fences have made ready, for a relaxed arrival."""
+    def fenced(self, warp: int, least: int = CTA) -> Knowledge | None:
+        """What a warp's fences of a scope, or of a wider one, have made ready for a relaxed arrival."""
         known: Knowledge | None = None
-        for knowledge in self.fences.get(warp, {}).values():
-            known = knowledge.join(known)
+        for scope, knowledge in self.fences.get(warp, {}).items():
+            known = knowledge.join(known) if scope >= least else known
         return known
 
     @property

@@ -307,19 +307,19 @@ class Ordering(UnitState):
             return np.arange(lagging.shape[1])  # what earlier waves did is known from nowhere
         return np.flatnonzero(lagging.any(axis=0)) if lagging.any() else None
 
-    def _late(self, found: np.ndarray, threads: np.ndarray, globally: bool) -> np.ndarray:
-        """Which of the stamps (rows: threads) their threads cannot know of."""
+    def _late(self, found: np.ndarray, threads: np.ndarray, globally: bool, reads: bool = False) -> np.ndarray:
+        """Which of the stamps (rows: threads), of loads if `reads`, their threads cannot know of."""
         rows = np.maximum(found if found.ndim == 1 else found.reshape(len(threads), -1), stamps.NOTHING)
         agents, times = stamps.agent_of(rows), stamps.time_of(rows)
-        late = self.clocks.unknown(threads, agents, times)
+        late = self.clocks.unknown(threads, agents, times, reads)
         if globally and self.waves > 1:
             past = (times < self.clocks.base) & (times > 0)
             late |= past if self.grid is None else past & (agents != self.grid)
         if late.any():
-            self._excuse(late, rows, threads)
+            self._excuse(late, rows, threads, reads)
         return late.reshape(found.shape)
 
-    def _excuse(self, late: np.ndarray, rows: np.ndarray, threads: np.ndarray) -> None:
+    def _excuse(self, late: np.ndarray, rows: np.ndarray, threads: np.ndarray, reads: bool) -> None:
         """A lane knows what it did itself, and what it has heard of single lanes and of earlier waves."""
         own = threads if rows.ndim == 1 else threads[:, None]
         times = stamps.time_of(rows)
@@ -333,7 +333,7 @@ class Ordering(UnitState):
                 late[tuple(at)] = not self.clocks.known_from_past(thread >> 5, agent, time)
             else:
                 lane = stamps.Stamp.of(stamp).lane
-                late[tuple(at)] = not self.clocks.known_to_lanes(thread >> 5, thread & 31, agent, lane, time)
+                late[tuple(at)] = not self.clocks.known_to_lanes(thread >> 5, thread & 31, agent, lane, time, reads)
 
     def _strong_enough(self, found: np.ndarray, threads: np.ndarray, access: Access) -> np.ndarray:
         """Which of the stamps are of accesses that are strong, as this one is, each within the scope of the other."""
@@ -345,10 +345,10 @@ class Ordering(UnitState):
         return np.asarray((least >= GPU) | (same_cta & (least >= CTA)) | (same_cluster & (least >= CLUSTER)))
 
     def _conflicts(
-        self, shadow: Shadow, found: np.ndarray, threads: np.ndarray, access: Access
+        self, shadow: Shadow, found: np.ndarray, threads: np.ndarray, access: Access, reads: bool = False
     ) -> np.ndarray | None:
         """Which stamps conflict with an access; None: none does."""
-        late = self._late(found, threads, shadow.rows is None)
+        late = self._late(found, threads, shadow.rows is None, reads)
         if access.scope and late.any():
             late &= ~self._strong_enough(np.maximum(found, 0), threads, access)
         return late if late.any() else None
@@ -380,20 +380,20 @@ class Ordering(UnitState):
         agents = self._unaware(shadow, shadow.last_read, own)
         if agents is not None:
             for found in self._of(shadow.reads, where, agents):
-                late = self._conflicts(shadow, found, threads, access)
+                late = self._conflicts(shadow, found, threads, access, True)
                 if late is not None and not (
                     access.stores and self.reports.writes_the_same(host, threads, late, access)
                 ):
                     self.reports.after_read(shadow, found, late, host, threads, access)
         for found in shadow.copied.of(where):
-            late = self._late(found, threads, True)
+            late = self._late(found, threads, True, True)
             if late.any():
                 self.reports.after_copy(shadow, found, late, host, threads, access)
         readers = self._unaware(shadow, shadow.last_async, own) if shadow.async_reads else None
         for agent in () if readers is None else readers.tolist():
             if agent in shadow.async_reads:
                 found = shadow.async_reads[agent][_chunks(shadow, host)]
-                late = self._late(found, threads, False)
+                late = self._late(found, threads, False, True)
                 if late.any():
                     self.reports.after_async_read(shadow, found, late, host, threads, access)
 
@@ -410,11 +410,11 @@ class Ordering(UnitState):
         for i, warp in enumerate(warps.tolist()):
             self.locations.fence(warp, 0xFFFFFFFF if lanes is None else int(lanes[i]), scope)
 
-    def fenced(self, warps: np.ndarray) -> Knowledge | None:
-        """What fences of these warps have made ready for a relaxed arrival."""
+    def fenced(self, warps: np.ndarray, least: int = CTA) -> Knowledge:
+        """What fences of these warps, of a scope or of a wider one, have made ready for a relaxed arrival."""
         known = Knowledge(len(self.clocks.waves), self.clocks.fenced_inits(warps))
         for warp in warps.tolist():
-            known = known.join(self.locations.fenced(warp))
+            known = known.join(self.locations.fenced(warp, least))
         return known
 
     def sync_lanes(self, sel: Selection) -> None:
@@ -425,6 +425,10 @@ class Ordering(UnitState):
             self.clocks.sync_lanes(warps)
         else:
             self.clocks.rejoin(warps)
+
+    def shuffled(self, sel: Selection) -> None:
+        """Whole warps shuffle: that orders no memory (PTX ISA section 9.7.9.6)."""
+        self.clocks.shuffled(warps_of(sel))
 
     def fence_proxy(self, sel: Selection, views: tuple[int, ...]) -> None:
         """A fence between ordinary accesses and those of the async proxy."""

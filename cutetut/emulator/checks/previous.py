@@ -48,6 +48,11 @@ class Written:
     regions: tuple[Region, ...]
     instructions: Sequence[Instruction]
 
+    @property
+    def nbytes(self) -> int:
+        """How much memory this takes."""
+        return sum(region.instructions.nbytes for region in self.regions)
+
     def place(self, index: int) -> Place:
         """Where an instruction of that kernel stands, for an error of the next launch."""
         return place_of(self.kernel, self.instructions[index])

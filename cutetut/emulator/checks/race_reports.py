@@ -14,28 +14,16 @@ from ..machine.memory import HOST, index
 from ..machine.opcodes import states
 from ..machine.pending import Operation
 from ..machine.stuck import ranges
-from . import stamps
+from ..ptx.syntax import Instruction
+from . import by_chance, stamps
 from .chosen import differing, first
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Clocks
 from .early_reads import EarlyReads
 from .lost_updates import lost_update_hint
+from .remedies import BOTH_PASS, FLAG, LANES, MATES, NARROW, PREVIOUS, READ_ONLY, READERS, REUSED
 from .shadow import Shadow
 from .stamps import Stamp
 
-BOTH_PASS = "a barrier that both warps pass between the two accesses: without one either may come first"
-FLAG = (
-    "a flag between the two: st.release (or a fence, then the store) after the first access, ld.acquire (or a load, "
-    "then a fence) before the second, both with a scope that includes the other thread; or an atomic operation"
-)
-LANES = "cute.arch.sync_warp() between the two: lanes of one warp may run one after the other"
-MATES = "cute.arch.sync_warp() before this use: of its warp only lane {} has waited, and learned for itself only"
-REUSED = (
-    "the wait until everybody who reads what the store before this one brought has given the place back: the consumers "
-    "arrive at an 'empty' mbarrier, and this thread waits for it"
-)
-READERS = "the reader's wait, then a barrier, or an arrival of the reader that this thread waits for"
-READ_ONLY = "an ordinary load, without .nc: the read-only cache is for memory that no CTA writes while the kernel runs"
-PREVIOUS = "cute.arch.griddepcontrol_wait() before memory of the kernel before is used"
 COPIES_TO_SHARED = ("cp.async.ca", "cp.async.cg")  # and every copy that reports to an mbarrier
 
 
@@ -47,6 +35,7 @@ class Reports:
         self.kinds: dict[int, str] = {}  # agent beside the warps -> "mbarrier", "wgmma", "bulk", "cp.async", "grid"
         self.owners: dict[int, int] = {}  # and the first thread that it works for
         self.early = EarlyReads()
+        self.narrow: dict[int, tuple[Instruction, int]] = {}  # warp -> its last arrival of small scope, by whom
         # for a dependent launch: what the kernel before was, and what says where its instructions stand
         self.previous: tuple[str, Callable[[int], Place]] | None = None
 
@@ -181,9 +170,18 @@ class Reports:
         self, shadow: Shadow, found: np.ndarray, late: np.ndarray, host: np.ndarray, threads: np.ndarray,
         access: Access,
     ) -> None:  # fmt: skip
-        """Threads write what others may still be reading."""
-        stamp, rows, at = first(shadow, found, late, host, threads)
-        error = self._unordered(access, self.place(shadow, at), stamp, threads[rows], "has loaded from")
+        """Threads write what others may still be reading.
+
+        Only a warning where a lane has read it before its whole warp shuffled: quack's cross entropy in place does so.
+        """
+        warps = (threads >> 5).reshape(-1, *[1] * (found.ndim - 1))
+        certain = late & ~((stamps.agent_of(found) == warps) & (stamps.time_of(found) <= self.clocks.together[warps]))
+        if not certain.any():
+            stamp, hit, at = first(shadow, found, late, host, threads)
+            by_chance.read_before_shuffle(self.machine, stamp, threads[hit], self.place(shadow, at), access)
+            return
+        stamp, hit, at = first(shadow, found, certain, host, threads)
+        error = self._unordered(access, self.place(shadow, at), stamp, threads[hit], "has loaded from")
         self.tell(error, access.inst)
 
     def after_async_read(
@@ -205,14 +203,7 @@ class Reports:
         if self.kinds.get(stamp.agent) != "wgmma" or not waited:
             self.tell(error, access.inst)
             return
-        scheduler, body = self.machine.scheduler, self.machine.kernel.body
-        what = (
-            f"a store to {place}, which a WGMMA of warp {self._owner(stamp)} has read before, but "
-            "only by chance: nothing orders the two"
-        )
-        scheduler.warn(what, body[access.inst], int(threads[rows][0]), error.hint,
-                       (body[stamp.inst], self.owners[stamp.agent], "it was read here"),
-                       "missing-barrier", place)  # fmt: skip
+        by_chance.read_by_wgmma(self.machine, stamp, self.owners[stamp.agent], threads[rows], error, access)
 
     def after_copy(
         self, shadow: Shadow, found: np.ndarray, late: np.ndarray, host: np.ndarray, threads: np.ndarray,
@@ -374,6 +365,9 @@ class Reports:
         if error.threads is not None and (mates := self._lanes_that_know(stamp, int(error.threads[0]))):
             error.hint, error.kind = MATES.format(ranges(mates)), "missing-lane-sync"
         m.scheduler.note(error, m.kernel.body[stamp.inst], thread, what)
+        if error.threads is not None and self.clocks.knows_reads(int(error.threads[0]) >> 5, stamp.agent, stamp.time):
+            self._arrived_narrowly(error, stamp.agent)
+            return error
         if thread is None or error.threads is None or stamp.time < self.clocks.base:
             return error
         here = int(error.threads[0])
@@ -394,6 +388,12 @@ class Reports:
                 f"flag): it passes on only what it did itself, and this was lane {stamp.lane}"
             )
         return error
+
+    def _arrived_narrowly(self, error: EmulatorError, warp: int) -> None:
+        """The reader has been told, but only of what was read: by an arrival whose scope is its own CTA."""
+        error.hint, error.kind = NARROW, "missing-release-acquire"
+        if (arrival := self.narrow.get(warp)) is not None:
+            self.machine.scheduler.note(error, *arrival, "this arrival does not pass it on to another CTA")
 
     def _lanes_that_know(self, stamp: Stamp, thread: int) -> list[int]:
         """Of the thread's warp, the lanes that have waited for what made a stamp, each for itself."""

@@ -19,7 +19,7 @@ from ..machine.opcodes import UnitState, state
 from . import stamps
 from .clocks import TENSORMAP
 from .ordering import Ordering
-from .race_reports import READERS
+from .remedies import READERS
 from .stamps import Stamp
 
 MAP_BYTES = 128
@@ -74,12 +74,13 @@ class TensorMaps(UnitState):
         """What is missing between a change of a map and its use by a thread."""
         clocks, warp, one, where = self.order.clocks, thread >> 5, np.array([thread]), self._place(host)
         what = "the tensor map of this copy was changed in global memory, and"
-        if clocks.seen[TENSORMAP, stamp.agent, stamp.agent] < stamp.time:
+        released = clocks.seen[TENSORMAP, warp, stamp.agent] >= stamp.time  # by whoever knows of the change
+        if not released and clocks.seen[TENSORMAP, stamp.agent, stamp.agent] < stamp.time:
             return MissingFence(
                 f"{what} no release fence of the tensormap proxy came since", threads=one, hint=RELEASE, kind=KIND,
                 locations=where,
             )  # fmt: skip
-        if clocks.seen[TENSORMAP, warp, stamp.agent] < stamp.time:
+        if not released:
             return MissingBarrier(
                 f"{what} nothing orders its release before this use", threads=one, kind=KIND, locations=where,
                 hint="a barrier between the thread that releases the map and the warp that uses it",

@@ -20,13 +20,14 @@ import cuda.bindings.runtime as runtime
 
 from ..errors import EmulatorError
 from ..machine.residents import blocks_per_sm
-from . import device, graphs, live
+from . import device, graphs, live, stream_order
 
 Function = Callable[..., Any]
 _handles = itertools.count(0x1000)
 _events: dict[int, float | None] = {}
-_graphs: dict[int, list[graphs.Step]] = {}  # graphs and executable graphs
+_graphs: dict[int, graphs.Graph] = {}  # graphs and executable graphs
 _warned = False
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING, cudaStreamNonBlocking
 
 
 class CudaCallError(EmulatorError):
@@ -62,6 +63,7 @@ def record(event: int, stream: int = 0) -> None:
 def elapsed_ms(start: int, end: int) -> float:
     """Wall time in milliseconds between two recorded events; raises ValueError when one was not recorded."""
     first, last = _events.get(start), _events.get(end)
+    stream_order.program.host_waits_for_event(end)
     if first is None or last is None:
         raise ValueError("both events must be recorded before the time between them is asked for")
     warn_about_time()
@@ -109,7 +111,24 @@ def _stream_waits(stream: Any, event: Any, *_: Any) -> tuple[()]:
 
 def _wait_for(stream: int | None, call: str) -> tuple[()]:
     graphs.forbid(call, stream)
+    stream_order.program.host_waits(stream)
     return ()
+
+
+def _stream_done(stream: Any) -> tuple[()]:
+    stream_order.program.host_waits(int(stream))
+    return ()
+
+
+def _event_done(event: Any) -> tuple[()]:
+    stream_order.program.host_waits_for_event(int(event))
+    return ()
+
+
+def _new_stream(flags: Any = 0, *_: Any) -> tuple[int]:
+    handle = new_handle()
+    stream_order.program.created(handle, blocking=not int(flags) & NON_BLOCKING)
+    return (handle,)
 
 
 def _begin_capture(stream: Any, *_: Any) -> tuple[()]:
@@ -125,16 +144,12 @@ def _end_capture(stream: Any) -> tuple[int]:
 
 def _instantiate(graph: Any, *_: Any) -> tuple[int]:
     handle = new_handle()
-    _graphs[handle] = _graphs[int(graph)]
+    _graphs[handle] = _graphs[int(graph)].copy()
     return (handle,)
 
 
 def _graph_launch(executable: Any, stream: Any = 0) -> tuple[()]:
-    steps = _graphs[int(executable)]
-    if graphs.capturing(int(stream)):
-        graphs.add(lambda: graphs.run(steps))
-    else:
-        graphs.run(steps)
+    _graphs[int(executable)].launch(int(stream))
     return ()
 
 
@@ -150,6 +165,7 @@ def _allocate(nbytes: Any, *_: Any) -> tuple[int]:
 
 
 def _free(address: Any, *_: Any) -> tuple[()]:
+    stream_order.program.host_waits()
     if int(address) and not live.free(int(address)):
         raise _Refused("InvalidValue")
     return ()
@@ -174,6 +190,7 @@ def _host(pointer: Any) -> int:
 def _copy(to_device: bool, from_device: bool) -> Function:
     def copy(target: Any, source: Any, nbytes: Any, *_: Any) -> tuple[()]:
         n = int(nbytes)
+        stream_order.program.host_waits()  # more than CUDA promises of some copies: nothing right is refused
         to = _device_range(target, n) if to_device else _host(target)
         ctypes.memmove(to, _device_range(source, n) if from_device else _host(source), n)
         return ()
@@ -191,6 +208,7 @@ def _copy_runtime(target: Any, source: Any, nbytes: Any, kind: Any, *_: Any) -> 
 def _fill(width: int) -> Function:
     def fill(address: Any, value: Any, count: Any, *_: Any) -> tuple[()]:
         n = int(count) * width
+        stream_order.program.host_waits()
         pattern = (int(value) & ((1 << 8 * width) - 1)).to_bytes(width, "little") * int(count)
         ctypes.memmove(_device_range(address, n), pattern, n)
         return ()
@@ -212,8 +230,8 @@ def _occupancy_clusters(_kernel: Any, config: Any) -> tuple[int]:
 
 
 _COMMON: dict[str, Function] = {
-    "StreamCreateWithFlags": _library,
-    "StreamCreateWithPriority": _library,
+    "StreamCreateWithFlags": _new_stream,
+    "StreamCreateWithPriority": _new_stream,
     "StreamWaitEvent": _stream_waits,
     "StreamSynchronize": lambda stream: _wait_for(int(stream), "StreamSynchronize"),
     "StreamBeginCapture": _begin_capture,
@@ -223,12 +241,12 @@ _COMMON: dict[str, Function] = {
     "GraphLaunch": _graph_launch,
     "GraphDestroy": _graph_drop,
     "GraphExecDestroy": _graph_drop,
-    "StreamQuery": _nothing,
+    "StreamQuery": _stream_done,
     "StreamDestroy": _nothing,
     "EventCreateWithFlags": _event_new,
     "EventRecord": _event_record,
-    "EventSynchronize": _nothing,
-    "EventQuery": _nothing,
+    "EventSynchronize": _event_done,
+    "EventQuery": _event_done,
     "EventElapsedTime": _event_elapsed,
     "EventDestroy": _event_drop,
     "MemGetInfo": lambda: (device.MEMORY_BYTES, device.MEMORY_BYTES),
@@ -256,7 +274,7 @@ _DRIVER: dict[str, Function] = {f"cu{name}": function for name, function in _COM
     "cuCtxGetDevice": lambda: (0,),
     "cuCtxSynchronize": lambda: _wait_for(None, "cuCtxSynchronize"),
     "cuStreamIsCapturing": lambda stream: (driver.CUstreamCaptureStatus(graphs.capturing(int(stream))),),
-    "cuStreamCreate": _library,
+    "cuStreamCreate": _new_stream,
     "cuEventCreate": _event_new,
     "cuMemAlloc": _allocate,
     "cuMemAllocAsync": _allocate,
@@ -292,7 +310,7 @@ _RUNTIME: dict[str, Function] = {f"cuda{name}": function for name, function in _
     "cudaPeekAtLastError": _nothing,
     "cudaDriverGetVersion": lambda: (driver.CUDA_VERSION,),
     "cudaRuntimeGetVersion": lambda: (driver.CUDA_VERSION,),
-    "cudaStreamCreate": _library,
+    "cudaStreamCreate": _new_stream,
     "cudaEventCreate": _event_new,
     "cudaMalloc": _allocate,
     "cudaMallocAsync": _allocate,

@@ -20,14 +20,17 @@ from torch.testing import _comparison as comparison
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import (
+    concurrent_launches,
     fresh,
     graphs,
     pool,
+    stream_order,
     torch_compile,
     torch_functions,
     torch_graphs,
     torch_matmul,
     torch_others,
+    torch_waits,
     triton_absent,
 )
 from .patches import Patches
@@ -117,6 +120,7 @@ def _key(tensor: torch.Tensor) -> int:
 def _move(tensor: torch.Tensor, result: torch.Tensor, to_cuda: bool) -> torch.Tensor:
     """What a move or conversion returns: a copy when the device changes, as between host and GPU."""
     if to_cuda != marked(tensor):
+        torch_waits.for_current_stream()
         graphs.forbid("a copy between host and device that is not pinned", current_stream().cuda_stream)
     if to_cuda == marked(result):
         return result
@@ -166,6 +170,8 @@ def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         result = _aligned(result)
     if on_device:
         _mark_new(result, inputs)
+        if concurrent_launches.any_unordered():
+            torch_waits.called(func, args, result, marked)
     return result
 
 
@@ -216,8 +222,11 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
         for output, gradient in zip(outputs, gradients, strict=False):
             if isinstance(output, torch.Tensor) and gradient is not None and marked(output):
                 _mark(gradient)  # the ones that autograd starts with when it is given no gradient
+        stream_order.program.host_waits()  # autograd runs each function on its own stream and orders them
         with CudaMode(), _Gradients():
-            return original(outputs, gradients, *args, **kwargs)
+            result = original(outputs, gradients, *args, **kwargs)
+        stream_order.program.host_waits()
+        return result
 
     return run
 
@@ -265,6 +274,8 @@ def _as_tensor(func: Any, data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     if target is None:
         target = marked(data)
     result = func(data, *args, **kwargs)
+    if target != marked(data):
+        torch_waits.for_current_stream()
     return _mark(_aligned(result.clone())) if target and not marked(result) else _move(result, result, target)
 
 
@@ -272,6 +283,7 @@ def _repr(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> str:
     text: str = func(tensor, *args, **kwargs)
     if not marked(tensor):
         return text
+    torch_waits.for_current_stream()
     at = min((p for p in (text.rfind(f", {word}=") for word in ("dtype", "grad_fn", "requires_grad")) if p >= 0),
              default=len(text) - 1)  # fmt: skip
     return f"{text[:at]}, device='cuda:0'{text[at:]}"
@@ -337,4 +349,6 @@ def whole_device(patches: Patches) -> CudaMode:
     patches.set(torch.autograd, "_engine_run_backward", _backward(torch.autograd._engine_run_backward))
     if unwrap := getattr(comparison, "_unwrap_dtensor_for_comparison", None):
         patches.set(comparison, "_unwrap_dtensor_for_comparison", _unless_distributed(unwrap))
+    concurrent_launches.watch()
+    patches.later(concurrent_launches.stop)
     return CudaMode()

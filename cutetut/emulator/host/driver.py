@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from ..errors import EmulatorError, InternalError
-from . import cuda_api, dlpack, launches, live, torch_streams
+from . import cuda_api, dlpack, launches, live, stream_order, torch_streams
 from .compilation import compiled_once, engine_with_our_calls, keep_artifacts, once_per_place, unseen
 from .cuda_api import CudaCallError
 from .host_calls import flight
@@ -277,6 +277,7 @@ def _one_call(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[st
         print("cutetut: a benchmark calls its function once here, without warm-up or repetition", file=sys.stderr)
     started = time.perf_counter()
     function(*args, **kwargs)
+    stream_order.program.host_waits()
     return (time.perf_counter() - started) * 1e6
 
 

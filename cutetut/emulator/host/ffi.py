@@ -18,6 +18,7 @@ from cutlass.cutlass_dsl import tvm_ffi_provider
 
 from . import dlpack, live
 from .patches import Patches
+from .torch_streams import current_stream
 
 Guard = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -49,7 +50,9 @@ def _entry(compiled: Any) -> Any:
 def _with_tensors_on_device(original: Callable[..., Any]) -> Callable[..., Any]:
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         on_device = {name: argument(value) for name, value in kwargs.items()}
-        return original(self, *map(argument, args), **on_device)
+        stream = current_stream().cuda_stream  # which torch's tensors bring along on a GPU
+        with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda:0"), stream):
+            return original(self, *map(argument, args), **on_device)
 
     return __call__
 

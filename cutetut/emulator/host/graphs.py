@@ -6,10 +6,15 @@ every stream that waits for an event recorded in it.  Work on other streams runs
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-Step = Callable[[], None]
+from . import stream_order
+from .stream_order import Known, Moment, Order
+
+Step = Callable[[Moment], None]
+_replays = itertools.count()
 
 
 class CaptureError(RuntimeError):
@@ -17,11 +22,47 @@ class CaptureError(RuntimeError):
 
 
 @dataclass
+class Graph:
+    """What was captured: work in the order of its capture, each piece with its place among the captured streams."""
+
+    steps: list[tuple[Step, Moment]] = field(default_factory=list)
+    order: Order = field(default_factory=Order)
+    ended: Known = field(default_factory=dict)  # its last run: the next one comes after that, on whatever stream
+
+    def run(self, stream: int) -> None:
+        """Do captured work, in the order in which it was captured."""
+        order, number = stream_order.program, next(_replays)
+        order.learn(stream, self.ended)
+        start = order.issue(stream)
+        start = replace(start, known={**start.known, start.lane: start.time})
+        for step, moment in self.steps:
+            step(moment.within(start, number))
+        self.ended = {(number, lane): time for lane, time in self.order.times.items()}
+        order.learn(stream, self.ended)
+
+    def run_as_part(self, moment: Moment) -> None:
+        """The same as one piece of work of another graph; it counts as ordered within."""
+        for step, _ in self.steps:
+            step(moment)
+
+    def launch(self, stream: int) -> None:
+        """Run it on a stream, or as part of what the stream captures."""
+        if capturing(stream):
+            add(self.run_as_part, issue(stream))
+        else:
+            self.run(stream)
+
+    def copy(self) -> Graph:
+        """Another executable of the same work: the two may run at the same time."""
+        return replace(self, ended={})
+
+
+@dataclass
 class _Capture:
     origin: int
     streams: set[int]
     events: set[int] = field(default_factory=set)
-    steps: list[Step] = field(default_factory=list)
+    graph: Graph = field(default_factory=Graph)
 
 
 _capture: _Capture | None = None
@@ -37,13 +78,13 @@ def begin(stream: int) -> None:
     _capture = _Capture(stream, {stream})
 
 
-def end(stream: int) -> list[Step]:
-    """End the capture that began on this stream; returns what was captured, in order."""
+def end(stream: int) -> Graph:
+    """End the capture that began on this stream; returns what was captured."""
     global _capture
     if _capture is None or _capture.origin != stream:
         raise CaptureError("no capture began on this stream")
-    steps, _capture = _capture.steps, None
-    return steps
+    graph, _capture = _capture.graph, None
+    return graph
 
 
 def abandon() -> None:
@@ -57,14 +98,24 @@ def capturing(stream: int | None = None) -> bool:
     return _capture is not None and (stream is None or stream in _capture.streams)
 
 
-def add(step: Step) -> None:
+def issue(stream: int) -> Moment:
+    """A stream is given work: its place in the order of the program, or of the capture."""
+    return _order(stream).issue(stream)
+
+
+def _order(stream: int) -> Order:
+    return _capture.graph.order if _capture is not None and stream in _capture.streams else stream_order.program
+
+
+def add(step: Step, moment: Moment) -> None:
     """Write down work of a stream under capture."""
     assert _capture is not None
-    _capture.steps.append(step)
+    _capture.graph.steps.append((step, moment))
 
 
 def recorded(event: int, stream: int) -> None:
     """An event is recorded on a stream: it belongs to the capture if the stream does."""
+    _order(stream).record(event, stream)
     if _capture is not None:
         (_capture.events.add if stream in _capture.streams else _capture.events.discard)(event)
 
@@ -73,15 +124,10 @@ def waited(stream: int, event: int) -> None:
     """A stream waits for an event: it joins the capture that the event belongs to."""
     if _capture is not None and event in _capture.events:
         _capture.streams.add(stream)
+    _order(stream).wait(stream, event)
 
 
 def forbid(call: str, stream: int | None = None) -> None:
     """Raises CaptureError when a call would wait for a stream under capture (None: for any)."""
     if capturing(stream):
         raise CaptureError(f"CUDA error: operation not permitted when stream is capturing: {call}")
-
-
-def run(steps: list[Step]) -> None:
-    """Do captured work, in the order in which it was captured."""
-    for step in steps:
-        step()

@@ -17,7 +17,7 @@ from typing import Any
 from .. import ptx
 from ..errors import LaunchError
 from ..machine.residents import THREADS_PER_BLOCK, blocks_per_sm
-from . import device, graphs
+from . import device, graphs, stream_order
 from .cuda_api import CudaCallError, new_handle
 from .launches import ATTRIBUTE_BYTES, Attributes, CudaStatus, Kernel, Launch, Library, launch_attributes, read_params
 from .tensormap_encode import TensorMapError, Tiled
@@ -187,10 +187,12 @@ class HostCalls:
     def cudaDeviceSynchronize(self) -> None:
         """Every launch has finished when it returns."""
         graphs.forbid("cudaDeviceSynchronize")
+        stream_order.program.host_waits()
 
     def cudaStreamSynchronize(self, stream: int | None) -> None:
         """Every launch has finished when it returns."""
         graphs.forbid("cudaStreamSynchronize", stream or 0)
+        stream_order.program.host_waits(stream or 0)
 
     def cudaOccupancyMaxActiveBlocksPerMultiprocessor(self, out: int, kernel: int, block: int, shared: int) -> None:
         static = self.kernels[kernel].static_shared()

@@ -12,9 +12,10 @@ from .. import launch, ptx
 from ..errors import LaunchError
 from ..machine.memory import GlobalMemory
 from ..machine.residents import SM_COUNT, blocks_per_sm
-from . import cuda_api, fresh, graphs, live
+from . import concurrent_launches, cuda_api, fresh, graphs, live
 from .cuda_api import CudaCallError
 from .dlpack import Span
+from .stream_order import Moment
 
 Dim = tuple[int, int, int]
 
@@ -95,15 +96,19 @@ class Launch:
         """
         if self.attributes.cooperative and self._ctas() > self._resident():
             raise CudaStatus(TOO_LARGE)
+        moment = graphs.issue(self.stream)
         if graphs.capturing(self.stream):
-            graphs.add(self.run)
+            graphs.add(self.run, moment)
         else:
-            self.run()
+            self.run(moment)
         for event in self.attributes.events:
             cuda_api.record(event, self.stream)
 
-    def run(self) -> None:
-        """Run it to its end; the next launch on the stream learns what this one leaves for it."""
+    def run(self, moment: Moment) -> None:
+        """Run it to its end; the next launch on the stream learns what this one leaves for it.
+
+        moment: its place in the order of all launches.
+        """
         memory = reachable(possible_pointers(self.kernel.function, self.params), self.arguments)
         fresh.watch(memory)
         previous = _written.pop(self.stream, None)  # of a launch that fails, nothing is left
@@ -120,8 +125,10 @@ class Launch:
             stream=self.stream,
             programmatic=self.attributes.programmatic,
             previous=previous,
+            turn=concurrent_launches.turn(moment, self.stream),
             out=sys.stdout,
         )
+        concurrent_launches.over(moment, self.stream, report)
         if report.written is not None:
             _written[self.stream] = report.written
 
@@ -137,6 +144,7 @@ class Launch:
 def forget() -> None:
     """The streams are no more: a later one of the same number has no previous launch."""
     _written.clear()
+    concurrent_launches.forget()
 
 
 def launch_attributes(raw: bytes) -> Attributes:

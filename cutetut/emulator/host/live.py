@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import dataclasses
 import gc
+import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,6 +28,8 @@ on_device: Callable[[object], bool] = lambda tensor: True  # noqa: E731
 
 _wrappers: weakref.WeakKeyDictionary[Any, tuple[Span, bool]] = weakref.WeakKeyDictionary()
 _buffers: dict[int, ctypes.Array[ctypes.c_uint8]] = {}
+_serials: dict[int, int] = {}  # the how-manieth allocation each is
+_allocated = itertools.count(1)
 _found: list[weakref.ref[torch.Tensor]] = []  # tensors a search has found: they are usually asked for again
 _settled: list[weakref.ref[torch.Tensor]] = []  # tensors that no search comes across any more, see `settle`
 _gone: dict[int, Span] = {}  # what launches could reach or programs have freed, by its start, oldest first: it may be
@@ -53,7 +56,7 @@ def allocate(nbytes: int) -> int:
     """Device memory for cuMemAlloc and cudaMalloc: its address, a multiple of 256."""
     buffer = (ctypes.c_uint8 * (nbytes + 256))()
     address = -(-ctypes.addressof(buffer) // 256) * 256
-    _buffers[address] = buffer
+    _buffers[address], _serials[address] = buffer, next(_allocated)
     fresh.remember(address, nbytes)
     return address
 
@@ -79,6 +82,14 @@ def free(address: int) -> bool:
         nbytes = len(buffer) - 256
         reached(Span(address, nbytes, f"an allocation of {nbytes} bytes"))
     return buffer is not None
+
+
+def owner(address: int) -> tuple[str, int] | None:
+    """What only the allocation of cuMemAlloc or cudaMalloc has which holds an address; None when none does."""
+    for start, buffer in _buffers.items():
+        if start <= address < start + len(buffer) - 256:
+            return "allocation", _serials[start]
+    return None
 
 
 def find(address: int) -> tuple[int, int, str] | None:

@@ -19,6 +19,8 @@ from .dlpack import label
 LIMIT = 1 << 28  # bytes of freed memory that are kept at least
 
 _kept: dict[int, tuple[torch.UntypedStorage, str]] = {}  # by the storage's identity, oldest first
+_numbers: dict[int, int] = {}  # of storages, that no two have had
+_count = itertools.count(1)
 _recent: collections.deque[int] = collections.deque(maxlen=32)  # found before: usually asked for again
 _bytes = 0
 _sweep_at = LIMIT
@@ -56,6 +58,18 @@ def find(address: int) -> tuple[int, int, str] | None:
     return None
 
 
+def owner(address: int) -> int | None:
+    """A number that only the storage of the live tensor has which holds an address; None when none does."""
+    for key in itertools.chain(reversed(_recent), reversed(_kept)):
+        found = _kept.get(key)
+        if found is None:
+            continue
+        start, nbytes = found[0].data_ptr(), found[0].nbytes()
+        if start <= address < start + nbytes and _in_use(found[0]):
+            return _numbers.setdefault(key, next(_count))
+    return None
+
+
 def holds(storage: int) -> bool:
     """Whether this list is one of a storage's users; a storage is known by its identity."""
     return storage in _kept
@@ -65,6 +79,7 @@ def clear() -> None:
     """Forget all memory: the device is no more."""
     global _bytes, _sweep_at
     _kept.clear()
+    _numbers.clear()
     _recent.clear()
     _bytes, _sweep_at = 0, LIMIT
 
@@ -81,6 +96,7 @@ def _sweep() -> None:
     for key in freed:
         if surplus <= 0:
             break
+        _numbers.pop(key, None)
         surplus -= _kept.pop(key)[0].nbytes()
     _bytes = sum(storage.nbytes() for storage, _ in _kept.values())
     _sweep_at = _bytes + LIMIT // 2

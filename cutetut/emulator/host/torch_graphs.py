@@ -14,8 +14,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from . import graphs
+from . import graphs, stream_order
 from .cuda_api import CudaCallError, new_handle
+from .stream_order import Moment
 from .torch_streams import Stream, current_stream
 
 
@@ -32,7 +33,8 @@ class Recorder(TorchDispatchMode):
         for tensor, value in before:
             tensor.copy_(value)
         if not is_view and "empty" not in func.name():  # neither computes anything
-            graphs.add(functools.partial(_again, func, args, kwargs, result))
+            again = functools.partial(_again, func, args, kwargs, result)
+            graphs.add(again, graphs.issue(current_stream().cuda_stream))
         return result
 
 
@@ -51,7 +53,7 @@ def _effects(func: Any, args: Any, kwargs: Any) -> tuple[list[torch.Tensor], boo
     return written, is_view and not written
 
 
-def _again(func: Any, args: Any, kwargs: Any, result: Any) -> None:
+def _again(func: Any, args: Any, kwargs: Any, result: Any, _moment: Moment) -> None:
     """Do an operation again and leave its result where the captured one is."""
     with torch._C.DisableTorchFunction(), torch.no_grad():
         fresh = func(*args, **kwargs)
@@ -61,10 +63,10 @@ def _again(func: Any, args: Any, kwargs: Any, result: Any) -> None:
 
 
 class CUDAGraph:
-    """torch.cuda.CUDAGraph: a list of what was captured."""
+    """torch.cuda.CUDAGraph: what was captured."""
 
     def __init__(self, keep_graph: bool = False) -> None:
-        self._steps: list[graphs.Step] | None = None
+        self._graph: graphs.Graph | None = None
         self._stream = 0
         self._pool = (0, 0)
 
@@ -76,23 +78,19 @@ class CUDAGraph:
         graphs.begin(self._stream)
 
     def capture_end(self) -> None:
-        self._steps = graphs.end(self._stream)
+        self._graph = graphs.end(self._stream)
 
     def instantiate(self) -> None:
         """Nothing is left to prepare."""
 
     def replay(self) -> None:
         """Do everything that was captured, in order; captured itself when the current stream is."""
-        steps = self._steps
-        if steps is None:
+        if self._graph is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
-        if graphs.capturing(current_stream().cuda_stream):
-            graphs.add(lambda: graphs.run(steps))
-        else:
-            graphs.run(steps)
+        self._graph.launch(current_stream().cuda_stream)
 
     def reset(self) -> None:
-        self._steps = None
+        self._graph = None
 
     def pool(self) -> tuple[int, int]:
         return self._pool
@@ -135,6 +133,7 @@ class graph:
 
     def __enter__(self) -> None:
         graphs.forbid("torch.cuda.graph")
+        stream_order.program.host_waits()
         self.stream.__enter__()
         self.cuda_graph.capture_begin(self.pool)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import cuda_api, graphs
+from . import cuda_api, graphs, stream_order
 from .patches import Patches
 
 
@@ -20,13 +20,16 @@ class Stream:
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
         self.priority = priority
         self.cuda_stream = int(kwargs.get("stream_ptr", 0)) or cuda_api.new_handle()
+        stream_order.program.created(self.cuda_stream, blocking=False)  # torch's do not wait for the default stream
         self.device = torch.device("cuda", 0)
 
     def synchronize(self) -> None:
         """Nothing is outstanding."""
         graphs.forbid("torch.cuda.Stream.synchronize", self.cuda_stream)
+        stream_order.program.host_waits(self.cuda_stream)
 
     def query(self) -> bool:
+        stream_order.program.host_waits(self.cuda_stream)  # it is told that all is done
         return True
 
     def wait_event(self, event: Event) -> None:
@@ -66,7 +69,7 @@ class ExternalStream(Stream):
     """torch.cuda.ExternalStream: the stream with a given handle."""
 
     def __init__(self, stream_ptr: int, device: Any = None, **kwargs: Any) -> None:
-        super().__init__(device)
+        self.priority, self.device = 0, torch.device("cuda", 0)
         self.cuda_stream = stream_ptr
 
 
@@ -89,10 +92,12 @@ class Event:
         (stream or current_stream()).wait_event(self)
 
     def query(self) -> bool:
+        self.synchronize()
         return True
 
     def synchronize(self) -> None:
         """The event's work is done."""
+        stream_order.program.host_waits_for_event(self.cuda_event)
 
     def elapsed_time(self, end_event: Event) -> float:
         """Wall time of the emulation in milliseconds, announced as such on stderr."""
@@ -149,6 +154,7 @@ def set_stream(stream: Stream) -> None:
 def synchronize(device: Any = None) -> None:
     """torch.cuda.synchronize: nothing is outstanding."""
     graphs.forbid("torch.cuda.synchronize")
+    stream_order.program.host_waits()
 
 
 def install(patches: Patches) -> None:

@@ -10,6 +10,7 @@ from ..checks.clocks import Knowledge
 from ..checks.ordering import Ordering
 from ..errors import IllegalInstruction
 from ..findings import Location, Side
+from ..machine.access import CLUSTER
 from ..machine.memory import SHARED_WINDOW, threads_of, warps_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state
 from ..machine.shared import RANK_SHIFT
@@ -39,6 +40,8 @@ class ClusterBarriers(UnitState):
         self.passed = np.zeros(self.machine.T, np.bool_)  # the phase a thread arrived at is complete
         self.gathered: dict[int, Knowledge] = {}  # what those who have arrived in each cluster knew,
         self.known: dict[int, Knowledge] = {}  # and what those of the last complete phase did
+        self.gathered_in_cta: dict[int, Knowledge] = {}  # the same by CTA, of what is for its own threads only
+        self.known_in_cta: dict[int, Knowledge] = {}
         self.inst: Instruction | None = None
 
     def arrive(self, sel: Selection, inst: Instruction) -> None:
@@ -50,26 +53,29 @@ class ClusterBarriers(UnitState):
         self.arrived[sel] = True
         self.inst = inst
         warps = warps_of(sel)
-        of_cluster = self.cluster_of[32 * warps]
+        of_cluster, order = self.cluster_of[32 * warps], self.machine.unit(Ordering)
         for cluster in np.unique(of_cluster).tolist():
-            known = self._passed_on(warps[of_cluster == cluster], "relaxed" in inst.parts)
-            if known is not None:
-                self.gathered[cluster] = known.join(self.gathered.get(cluster))
+            mine = warps[of_cluster == cluster]
+            known = self._relaxed(mine) if "relaxed" in inst.parts else order.clocks.release(mine)
+            self.gathered[cluster] = known.join(self.gathered.get(cluster))
         self.recheck()
 
-    def _passed_on(self, warps: np.ndarray, relaxed: bool) -> Knowledge | None:
-        """What an arrival makes known; a relaxed one only what fences have made ready before."""
-        order = self.machine.unit(Ordering)
-        if not relaxed:
-            return order.clocks.release(warps)
-        return order.fenced(warps)
+    def _relaxed(self, warps: np.ndarray) -> Knowledge:
+        """What a relaxed arrival makes known: what fences of the cluster's scope have made ready before.
+
+        A fence of a CTA's scope does so for that CTA.
+        """
+        order, of_cta = self.machine.unit(Ordering), self.machine.cta_of[32 * warps]
+        for cta in np.unique(of_cta).tolist():
+            self.gathered_in_cta[cta] = order.fenced(warps[of_cta == cta]).join(self.gathered_in_cta.get(cta))
+        return order.fenced(warps, CLUSTER)
 
     def learn(self, threads: np.ndarray) -> None:
         """Threads have waited: what was known to those who arrived has happened before."""
-        warps = np.unique(threads >> 5)
-        of_cluster = self.cluster_of[32 * warps]
-        for cluster in np.unique(of_cluster).tolist():
-            self.machine.unit(Ordering).clocks.acquire(warps[of_cluster == cluster], self.known.get(cluster))
+        warps, clocks = np.unique(threads >> 5), self.machine.unit(Ordering).clocks
+        for known, group in ((self.known, self.cluster_of), (self.known_in_cta, self.machine.cta_of)):
+            for number in np.unique(group[32 * warps]).tolist() if known else ():
+                clocks.acquire(warps[group[32 * warps] == number], known.get(number))
 
     def recheck(self) -> None:
         """Complete the phases of clusters whose live threads have all arrived."""
@@ -84,10 +90,11 @@ class ClusterBarriers(UnitState):
             self.passed |= mine & ~self.waiting
             self.arrived[mine] = False
             self.waiting[mine] = False
-            if cluster in self.gathered:
-                self.known[cluster] = self.gathered.pop(cluster)
-            else:
-                self.known.pop(cluster, None)
+            self.known[cluster] = self.gathered.pop(cluster)
+            for cta in range(cluster * self.machine.cluster_size, (cluster + 1) * self.machine.cluster_size):
+                self.known_in_cta.pop(cta, None)
+                if cta in self.gathered_in_cta:
+                    self.known_in_cta[cta] = self.gathered_in_cta.pop(cta)
             self.learn(np.flatnonzero(sleepers))
             scheduler.wake(np.flatnonzero(sleepers))
 

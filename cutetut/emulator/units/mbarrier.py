@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..checks.arrivals import Arrivals
 from ..checks.async_ordering import AsyncOrdering
 from ..checks.clocks import INITS, Knowledge
 from ..checks.ordering import Ordering
 from ..errors import IllegalInstruction, MissingBarrier, MissingFence
 from ..findings import Location
-from ..machine.access import Access
-from ..machine.memory import SHARED_WINDOW, threads_of, warps_of
+from ..machine.access import CLUSTER, CTA, Access
+from ..machine.memory import SHARED_WINDOW, threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
 from ..machine.operands import addresses
 from ..machine.threads import lanes_of
@@ -46,6 +47,7 @@ class Mbarriers(UnitState):
         self.numbers = itertools.count()
         self.users: dict[int, set[int]] = {}  # instruction that arrives or waits -> offsets of its barriers
         self.waits = 0  # that went through
+        self.arrivals = Arrivals(machine)
         self.asked_in_vain = False  # somebody has, lately, and did not sleep
 
     def reset(self) -> None:
@@ -156,20 +158,14 @@ class Mbarriers(UnitState):
         if known is None:
             order, warps = self.machine.unit(Ordering), np.unique(threads >> 5)
             barrier.came.update(zip(warps.tolist(), order.clocks.now[warps].tolist(), strict=True))
-            known = self._passed_on(inst, threads)
+            scope = CLUSTER if "cluster" in inst.parts else CTA
+            known = self.arrivals.passed_on(threads, barrier.cta, "relaxed" in inst.parts, scope, inst)
         else:  # the last copy may complete at any time
             barrier.open_ended = True
         barrier.gathered = known if barrier.gathered is None else barrier.gathered.join(known)
         barrier.arrivals.append(Arrival(inst, threads, arrivals))
         self.users.setdefault(inst.index, set()).add(barrier.offset)
         self._settle(barrier)
-
-    def _passed_on(self, inst: Instruction, threads: np.ndarray) -> Knowledge | None:
-        """What an arrival makes known; a relaxed one only what fences have made ready before."""
-        order = self.machine.unit(Ordering)
-        if "relaxed" in inst.parts:
-            return order.fenced(warps_of(threads))
-        return order.release(threads)
 
     def expect(self, barrier: Mbarrier, nbytes: int, inst: Instruction, threads: np.ndarray) -> None:
         """Expect more bytes in the current phase."""
@@ -258,10 +254,11 @@ class Mbarriers(UnitState):
         if arrivals is None:
             return False
         clocks, mine = self.machine.unit(Ordering).clocks, threads >> 5
-        return all(
-            (~clocks.unknown(threads, np.full(len(threads), warp), np.full(len(threads), time)) | (mine == warp)).all()
-            for warp, time in arrivals.items()
-        )
+        for warp, time in arrivals.items():
+            agents, times = np.full(len(threads), warp), np.full(len(threads), time)
+            if (clocks.unknown(threads, agents, times, reads=True) & (mine != warp)).any():
+                return False
+        return True
 
     def history(self, thread: int) -> list[str]:
         return reports.passed_at_once(self, thread)

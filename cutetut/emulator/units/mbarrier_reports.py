@@ -262,7 +262,7 @@ def check_parity(unit: Mbarriers, barrier: Mbarrier, threads: np.ndarray, inst: 
     if phase < 1 or "parity" not in inst.parts or (seen is not None and seen.completed >= phase):
         return
     agents, times = np.full(len(threads), barrier.clock), np.full(len(threads), barrier.began + phase)
-    late = unit.machine.unit(Ordering).clocks.unknown(threads, agents, times)
+    late = unit.machine.unit(Ordering).clocks.unknown(threads, agents, times, reads=True)
     if late.any() and not unit.know_of(barrier.before_that, threads[late]):
         error = _ambiguous(unit, barrier, phase, threads[late], inst)
         if not unit.machine.scheduler.tolerates("race", error, inst):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..checks.ordering import Ordering
 from ..errors import DivergentBarrier, EmulatorError, IllegalInstruction, Uninitialized
 from ..machine.lanes import shuffle_sources
 from ..machine.memory import threads_of
@@ -171,6 +172,8 @@ def decode_shfl(inst: Instruction, machine: Machine) -> Step:
         if not members.whole(sel):
             groups = members.groups(sel)
             _check_sources(inst, machine, sel, j & 31, groups.spread(groups.bits))
+        else:
+            machine.unit(Ordering).shuffled(sel)
         d[sel] = a[j]
         if wants_flag:
             p[sel] = inside

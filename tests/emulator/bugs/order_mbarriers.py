@@ -2,13 +2,14 @@
 
 `handover` and `fenced_handover` hand a row over, `rounds` takes turns phase by phase, `beside` has a row next to
 an mbarrier, `bulk` a row that a bulk copy brings, `again` initialises an mbarrier twice; `cluster` and
-`fenced_cluster` read another CTA's row.
+`fenced_cluster` read another CTA's row, `neighbours` after an arrival at an mbarrier of the reader.
 """
 
 import cutlass
 import cutlass.cute as cute
 import cutlass.memory
 from cutlass import Int32, Uint32
+from cutlass._mlir.dialects.nvvm import MemScopeKind
 from cutlass.cute.nvgpu import cpasync
 
 THREADS = 128
@@ -210,7 +211,7 @@ def fenced_cluster_kernel(mX: cute.Tensor, mY: cute.Tensor):
     cute.arch.fence_acq_rel_cluster()  # before the arrival at the cluster's barrier
     cute.arch.cluster_arrive_relaxed()
     cute.arch.cluster_wait()
-    mY[rank, tid] = load_from_the_other(row.iterator + (THREADS - 1 - tid), rank)
+    mY[rank, tid] = load_from_the_other(row.iterator + (THREADS - 1 - tid), rank)  # across
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
 
@@ -218,3 +219,32 @@ def fenced_cluster_kernel(mX: cute.Tensor, mY: cute.Tensor):
 @cute.jit
 def fenced_cluster(mX: cute.Tensor, mY: cute.Tensor):
     fenced_cluster_kernel(mX, mY).launch(grid=(2, 1, 1), block=(THREADS, 1, 1), cluster=(2, 1, 1))
+
+
+@cute.kernel
+def neighbours_kernel(mX: cute.Tensor, mY: cute.Tensor):
+    """Two CTAs show each other their rows, twice, and say when they have read."""
+    tid, _, _ = cute.arch.thread_idx()
+    rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
+    row, full = allocate()
+    empty = cutlass.memory.SmemAllocator().allocate_array(cutlass.Int64, 1)
+    if tid == 0:
+        cute.arch.mbarrier_init(full, THREADS)
+        cute.arch.mbarrier_init(empty, THREADS)
+    cute.arch.mbarrier_init_fence()
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    for n in cutlass.range_constexpr(2):
+        row[tid] = mX[rank, tid] - 1 + n  # for the neighbour
+        cute.arch.mbarrier_arrive(full, 1 - rank, scope=MemScopeKind.CLUSTER)  # tells it
+        cute.arch.mbarrier_wait(full, n)
+        mY[rank, tid] = load_from_the_other(row.iterator + (THREADS - 1 - tid), rank)
+        cute.arch.mbarrier_arrive(empty, 1 - rank)  # has read
+        cute.arch.mbarrier_wait(empty, n)  # has been read
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+
+
+@cute.jit
+def neighbours(mX: cute.Tensor, mY: cute.Tensor):
+    neighbours_kernel(mX, mY).launch(grid=(2, 1, 1), block=(THREADS, 1, 1), cluster=(2, 1, 1))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from cutetut.emulator.errors import EmulatorWarning
 from tests.emulator.ordering.model import NOTHING, RACE, Harmless, Kernel, Mistake, elementwise, mirrored
 
+BY_CHANCE: tuple[type[Exception], ...] = (EmulatorWarning,)  # quack's cross entropy in place relies on it
 PAIR, PAIR_READ = "number[tid] = mX[n, tid]", "number[tid ^ 1]"
 
 
@@ -28,6 +30,10 @@ MISTAKES = {
     "shuffle_instead_of_sync_warp": Mistake(
         "pairs", (("# the numbers are there", "cute.arch.shuffle_sync_bfly(n, offset=1)"),), RACE, (PAIR, PAIR_READ),
         new=True,
+    ),
+    "shuffle_instead_of_sync_warp_before_store": Mistake(
+        "pairs", (("# the numbers have been read", "cute.arch.shuffle_sync_bfly(n, offset=1)"),), BY_CHANCE,
+        (PAIR, PAIR_READ),
     ),
     "elect_instead_of_sync_warp": Mistake(
         "pairs", (("# the numbers are there", "with cute.arch.elect_one(): mY[n, tid] = 0.0"),), RACE,

@@ -27,6 +27,9 @@ def _of_the_other(x: torch.Tensor) -> torch.Tensor:
     return x.flip(0).flip(1)
 
 
+RELAXED = "cute.arch.mbarrier_arrive(full, 1 - rank, scope=MemScopeKind.CLUSTER, relaxed=True)"
+FENCE = "cute.arch.fence_acq_rel_cluster()"
+
 KERNELS = {
     "handover": Kernel("order_mbarriers", "handover", elementwise((THREADS,), mirrored)),
     "fenced_handover": Kernel("order_mbarriers", "fenced_handover", elementwise((THREADS,), mirrored)),
@@ -36,6 +39,7 @@ KERNELS = {
     "again": Kernel("order_mbarriers", "again", elementwise((THREADS,), lambda x: x.flip(0)[:32].repeat(4))),
     "cluster": Kernel("order_mbarriers", "cluster", elementwise((2, THREADS), _of_the_other)),
     "fenced_cluster": Kernel("order_mbarriers", "fenced_cluster", elementwise((2, THREADS), _of_the_other)),
+    "neighbours": Kernel("order_mbarriers", "neighbours", elementwise((2, THREADS), _of_the_other)),
     "tma_copy": Kernel("tma_copy", "run", CASES["tma_copy"]),
 }
 
@@ -54,6 +58,24 @@ MISTAKES = {
     "cluster_arrival_relaxed_without_fence": Mistake(
         "fenced_cluster", (("# before the arrival at", NOTHING),), RACE,
         ("# for the other CTA, fenced", "# the remote load"), new=True,
+    ),
+    "cluster_arrival_relaxed_after_a_fence_of_the_cta": Mistake(
+        "fenced_cluster", (("# before the arrival at", "cute.arch.fence_acq_rel_cta()"),), RACE,
+        ("# for the other CTA, fenced", "# the remote load"),
+    ),
+    "remote_arrival_with_the_scope_of_the_cta": Mistake(
+        "neighbours", (("# tells it", "cute.arch.mbarrier_arrive(full, 1 - rank)"),), RACE,
+        ("# for the neighbour", "cute.arch.mbarrier_arrive(full, 1 - rank)", "# the remote load"),
+    ),
+    "remote_arrival_relaxed": Mistake(
+        "neighbours", (("# tells it", RELAXED),), RACE, ("# for the neighbour", "# the remote load")
+    ),
+    "remote_arrival_relaxed_after_a_fence_of_the_cta": Mistake(
+        "neighbours", (("# tells it", f"cute.arch.fence_acq_rel_cta(); {RELAXED}"),), RACE,
+        ("# for the neighbour", RELAXED, "# the remote load"),
+    ),
+    "remote_reader_is_not_waited_for": Mistake(
+        "neighbours", (("# has been read", NOTHING),), RACE, ("# for the neighbour", "# the remote load")
     ),
     # a wait sees only whether the last phase of its parity is complete: it must not fall behind by two
     "two_phases_ahead": Mistake(
@@ -77,6 +99,21 @@ MISTAKES = {
 }  # fmt: skip
 
 HARMLESS: Harmless = {
+    "cluster_arrival_relaxed_orders_within_a_cta_after_its_fence": (
+        "fenced_cluster",
+        (
+            ("# before the arrival at", "cute.arch.fence_acq_rel_cta()"),
+            ("# across", "mY[rank, tid] = row[tid ^ 64] - row[tid ^ 64] + mX[1 - rank, THREADS - 1 - tid]"),
+        ),
+    ),
+    "remote_arrival_after_a_fence": (
+        "neighbours", (("# tells it", f"{FENCE}; cute.arch.mbarrier_arrive(full, 1 - rank)"),),
+    ),
+    "remote_arrival_relaxed_after_a_fence": ("neighbours", (("# tells it", f"{FENCE}; {RELAXED}"),)),
+    "remote_reader_arrives_with_the_scope_of_the_cluster": (
+        "neighbours",
+        (("# has read", "cute.arch.mbarrier_arrive(empty, 1 - rank, scope=MemScopeKind.CLUSTER)"),),
+    ),
     "fence_by_the_initialising_thread": (
         "tma_copy", (("mbarrier_init_fence()", "if tid == 0: cute.arch.mbarrier_init_fence()"),),
     ),

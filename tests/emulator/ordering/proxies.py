@@ -117,6 +117,14 @@ MISTAKES = {
 }  # fmt: skip
 
 HARMLESS: Harmless = {
+    "map_in_place_released_by_its_user": (
+        "maps_in_place",
+        (
+            ("# of the changed map\n", NOTHING),
+            ("# of the changed map, by its user",
+             "cpasync.fence_tma_desc_release(); cpasync.fence_tma_desc_acquire(mMaps.iterator)"),
+        ),
+    ),
     "proxy_fence_behind_the_barrier": (
         "reload",
         (

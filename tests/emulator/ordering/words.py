@@ -33,6 +33,8 @@ _LANES = {
     "no_sync_warp_before_load": "no sync_warp before a neighbour's number is read",
     "no_sync_warp_before_store": "no sync_warp before a number that a neighbour reads is overwritten",
     "shuffle_instead_of_sync_warp": "a shuffle in place of sync_warp",
+    "shuffle_instead_of_sync_warp_before_store": "a shuffle in place of `sync_warp`, before what lanes have loaded is "
+    "overwritten",
     "elect_instead_of_sync_warp": "elect_one in place of sync_warp",
     "no_sync_warp_between_branches": "no sync_warp between lanes that store in one branch and load in the next",
     "elected_lane_arrives_for_stores": "an elected lane arrives for the warp's stores, without sync_warp before",
@@ -109,7 +111,15 @@ _PROXIES = {
 _MBARRIERS = {
     "arrival_relaxed": "a relaxed arrival hands over what was stored",
     "arrival_relaxed_without_fence": "a relaxed arrival without the fence before it",
+    "remote_arrival_with_the_scope_of_the_cta": "an arrival at another CTA's mbarrier, with the scope of the CTA, "
+    "hands over what was stored",
+    "remote_arrival_relaxed": "a relaxed arrival at another CTA's mbarrier hands over what was stored",
+    "remote_arrival_relaxed_after_a_fence_of_the_cta": "the fence before a relaxed arrival at another CTA's mbarrier "
+    "has the scope of the CTA",
+    "remote_reader_is_not_waited_for": "a row is overwritten without waiting until the other CTA has read it",
     "cluster_arrival_relaxed": "a relaxed arrival at the cluster's barrier hands over what was stored",
+    "cluster_arrival_relaxed_after_a_fence_of_the_cta": "the fence before a relaxed arrival at the cluster's barrier "
+    "has the scope of the CTA",
     "cluster_arrival_relaxed_without_fence": "a relaxed arrival at the cluster's barrier without the fence before it",
     "two_phases_ahead": "a producer runs two phases ahead of a waiter, who knows only parities",
     "store_over_an_mbarrier": "an ordinary store over a live mbarrier",
