@@ -117,7 +117,7 @@ def test_malformed_measurements_are_an_error(build: Build, tmp_path: Path, monke
     monkeypatch.setattr(generated, "DATA", tmp_path)
     monkeypatch.setattr(bench, "data_file", lambda name: tmp_path / f"{name}.json")
     said, _ = build({"index.md": "# Index\n\n```{benchmarks}\n```\n", "notebooks/04_x.md": "# Chapter\n"})
-    assert "ERROR: benchmarks: 04_x: 04_x.json is not a recorded benchmark" in said
+    assert "ERROR: benchmarks: 04_x: 04_x.json is not a recorded table" in said
 
 
 @pytest.mark.parametrize("stale", [False, True])
