@@ -38,7 +38,7 @@ def wrong(out: torch.Tensor, expected: np.ndarray, atol: float = 1e-3) -> int:
     return int((~(np.abs(out.double().cpu().numpy() - expected) <= atol + 2**-8 * np.abs(expected))).sum())
 
 
-@pytest.mark.parametrize("shape", [(2, 130, 37, 24), (1, 5, 96, 40)])
+@pytest.mark.parametrize("shape", [(2, 130, 37, 24), (1, 5, 64, 8)])
 def test_both_kernels(
     chapter: ModuleType, rng: np.random.Generator, device: str, shape: tuple[int, int, int, int]
 ) -> None:
@@ -114,6 +114,7 @@ def test_mistakes(chapter: ModuleType, rng: np.random.Generator, name: str) -> N
 
 @pytest.mark.emulator
 def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
+    torch.manual_seed(17)
     launch, right = chapter.attempt("O is not corrected")
     launch()
     assert not right()
@@ -126,6 +127,7 @@ def test_the_benchmark_measures_both(chapter: ModuleType, monkeypatch: pytest.Mo
     monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
     monkeypatch.setattr(chapter.records, "write", lambda *what: kept.append(what))
     timed = drafts.without_a_clock(chapter, monkeypatch)
+    torch.manual_seed(17)
     assert len(bench.validated(chapter.benchmark(), CHAPTER)) == 2
     assert timed == ["17 K1, scores in memory", "17 K2, fused"]
     assert kept == [(CHAPTER, "mistakes", [{"mistake": name} for name in chapter.MISTAKES])]
