@@ -100,3 +100,25 @@ def refused(check: str, call: str, names: dict[str, Any], capsys: pytest.Capture
     said = verdict(check, call, names, capsys)
     assert said.startswith("not yet"), said
     return said
+
+
+WRONG_FUNCTIONS = """
+def nothing(*arguments):
+    pass
+
+
+def from_torch(*arguments):
+    return torch.softmax(torch.zeros(2, 2), 1)
+"""  # for checks that want a function
+
+
+def judge(
+    check: str, answers: Iterable[str], right: bool, names: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fail unless a check, by its name, accepts these answers, or refuses each with a hint in one line."""
+    for answer in answers:
+        said = verdict("", f"{check}({answer})", names, capsys)
+        if right:
+            assert said == "right\n", (answer, said)
+        else:
+            assert said.startswith("not yet: ") and len(said) > 12 and said.count("\n") == 1, (answer, said)
