@@ -1,0 +1,420 @@
+"""Chapter 16's softmax and RMSNorm against float64, every rung and mistake, and what its exercises say of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cutetut.course import notebooks
+from cutetut.inspect.compiled import inspect
+from cutetut.measure import bench, mistakes
+from tests.chapters import benchmarks, contract, exercises
+
+CHAPTER = "16_rows"
+ROUNDING = {torch.bfloat16: 2**-8, torch.float16: 2**-10}  # twice a rounding, and the smallest numbers of float16
+SMALLEST = {torch.bfloat16: 1e-37, torch.float16: 2**-24}
+
+
+@pytest.fixture(scope="module")
+def chapter() -> ModuleType:
+    return notebooks.load(CHAPTER, bench.BENCH_TAGS)
+
+
+def numbers(rng: np.random.Generator, device: str, *shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.from_numpy(3 * rng.standard_normal(shape)).to(dtype).to(device)
+
+
+def exact_softmax(X: torch.Tensor) -> np.ndarray:
+    x = X.double().cpu().numpy()
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def exact_rmsnorm(X: torch.Tensor, W: torch.Tensor, eps: float) -> np.ndarray:
+    x = X.double().cpu().numpy()
+    return x / np.sqrt((x * x).mean(axis=1, keepdims=True) + eps) * W.double().cpu().numpy()
+
+
+def assert_close(Y: torch.Tensor, exact: np.ndarray) -> None:
+    error = np.abs(Y.double().cpu().numpy() - exact)
+    assert (error <= SMALLEST[Y.dtype] + ROUNDING[Y.dtype] * np.abs(exact)).all()  # a NaN fails
+
+
+@pytest.mark.parametrize(
+    ("rung", "plan"),
+    [
+        ("three_pass", {"warps": 4, "rows": 2, "vectors": 1}),
+        ("online", {"warps": 4, "rows": 2, "vectors": 1}),
+        ("kept", {"warps": 4, "rows": 2, "vectors": 4}),
+        ("cluster", {"warps": 2, "vectors": 4, "cluster": 2}),
+    ],
+)
+def test_every_rung(
+    chapter: ModuleType, rng: np.random.Generator, device: str, rung: str, plan: dict[str, int]
+) -> None:
+    N = 3080
+    X = numbers(rng, device, 3, N)
+    X[1] -= 200
+    X[2, : N - 5] = -torch.inf
+    Y = torch.full_like(X, torch.nan)
+    arguments = chapter.dynamic(X), chapter.dynamic(Y)
+    chapter.cute.compile(getattr(chapter, f"{rung}_launch"), *arguments, chapter.Plan(**plan))(*arguments)
+    assert_close(Y, exact_softmax(X))
+
+
+@pytest.mark.parametrize(("M", "N"), [(17, 8), (3, 2056), (1, 32776)])
+def test_softmax_of_chosen_plans(chapter: ModuleType, rng: np.random.Generator, device: str, M: int, N: int) -> None:
+    X = numbers(rng, device, M, N)
+    assert_close(chapter.softmax(X), exact_softmax(X))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "plan"),
+    [
+        (torch.bfloat16, {"warps": 2, "stages": 2}),
+        (torch.float16, {"warps": 1, "rows": 3, "vectors": 8, "stages": 4}),
+        (torch.bfloat16, {"cluster": 4, "vectors": 2}),
+    ],
+)
+def test_one_cluster_for_all_rows(
+    chapter: ModuleType, rng: np.random.Generator, device: str, dtype: torch.dtype, plan: dict[str, int]
+) -> None:
+    """The ring goes round, and pairs are exchanged in both buffers again and again."""
+    X, W = numbers(rng, device, 7, 2000, dtype=dtype), numbers(rng, device, 2000, dtype=dtype)
+    x, w, Y = chapter.dynamic(X), chapter.from_dlpack(W, assumed_align=16), torch.full_like(X, torch.nan)
+    chapter.compiled_softmax(2000, dtype, chapter.Plan(**plan))[0](x, chapter.dynamic(Y), 1)
+    assert_close(Y, exact_softmax(X))
+    chapter.compiled_rmsnorm(2000, dtype, chapter.Plan(**plan))[0](x, w, chapter.dynamic(Y), 1e-3, 1)
+    assert_close(Y, exact_rmsnorm(X, W, 1e-3))
+
+
+def test_rmsnorm_of_chosen_plans(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
+    for M, N in ((11, 72), (1, 20000)):
+        X, W = numbers(rng, device, M, N), numbers(rng, device, N)
+        assert_close(chapter.rmsnorm(X, W, eps=0.5), exact_rmsnorm(X, W, 0.5))
+
+
+def test_the_longest_row_fits_the_plans(chapter: ModuleType) -> None:
+    """Shared memory and registers allow as many CTAs per SM as the plans say, at every length that is measured."""
+    for N in chapter.LENGTHS[-1:]:
+        for compiled, choose in (
+            (chapter.compiled_softmax, chapter.choose), (chapter.compiled_rmsnorm, chapter.choose_rmsnorm)
+        ):  # fmt: skip
+            plan = choose(N)
+            assert plan.columns * plan.cluster >= N and plan.cluster <= 16
+            assert plan.cluster == 1 or plan.columns * (plan.cluster - 1) < N  # no CTA without numbers
+            info = inspect(compiled(N, torch.bfloat16, plan)[0])
+            assert info.spills == 0 and info.shared_bytes is not None
+            assert plan.ctas_per_sm * (info.shared_bytes + 1024) <= 228 * 1024
+            assert plan.ctas_per_sm * plan.threads * -(-info.registers // 8) * 8 <= 65536
+
+
+def test_rows_without_a_softmax(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
+    """As in torch: NaN, and a row of -inf; a row with a single number that is not -inf has one 1."""
+    X = numbers(rng, device, 6, 2048)
+    X[0, 7], X[1], X[2, 2000], X[3, :2047] = torch.nan, -torch.inf, torch.inf, -torch.inf
+    X[4] = 3e38
+    Y = chapter.softmax(X).double().cpu()
+    assert Y[:3].isnan().all() and Y[3, 2047] == 1 and (Y[3, :2047] == 0).all()
+    assert (Y[4] == 1 / 2048).all() and Y[5].isfinite().all()
+
+
+def test_what_is_refused(chapter: ModuleType) -> None:
+    good = torch.ones(4, 64, dtype=torch.bfloat16)
+    cases: list[tuple[Callable[[], Any], str]] = [
+        (lambda: chapter.softmax(good.float()), "all must be bfloat16"),
+        (lambda: chapter.softmax(good, good.half()), "all must be bfloat16"),
+        (lambda: chapter.softmax(good[:, :60].contiguous()), "rows of 60 are not supported"),
+        (lambda: chapter.softmax(good[:, :32]), "one behind the other"),
+        (lambda: chapter.softmax(good.flatten()[1:65].view(1, 64)), "16-byte aligned"),
+        (lambda: chapter.softmax(good[0]), "must be a matrix"),
+        (lambda: chapter.softmax(good, good[:2]), "no room"),
+        (lambda: chapter.softmax(torch.zeros(1, 2**18 + 8, dtype=torch.bfloat16)), "at most 262144"),
+        (lambda: chapter.rmsnorm(good, good[0, :32].contiguous()), "do not fit"),
+        (lambda: chapter.softmax(good, plan=chapter.Plan(cluster=2)), "do not fit rows of 64"),
+        (lambda: chapter.softmax(torch.zeros(1, 4096).half(), plan=chapter.Plan()), "do not fit rows of 4096"),
+        (lambda: chapter.softmax(good, plan=chapter.Plan(stages=1)), "1 stages"),
+    ]
+    for call, text in cases:
+        with pytest.raises((TypeError, ValueError), match=text):
+            call()
+
+
+def test_the_chapter_keeps_to_the_contract(chapter: ModuleType) -> None:
+    rungs = ("three_pass", "online", "kept", "cluster", "softmax", "rmsnorm")
+    kernels = [getattr(chapter, f"{name}_kernel") for name in rungs]
+    for before, after in zip(kernels, kernels[1:], strict=False):
+        contract.assert_one_idea(before, after)
+
+
+SAYS = {
+    "the wait for the copies is missing": "InFlight: load of shared memory",
+    "the CTAs do not wait for each other's start": "MissingBarrier: another CTA's shared memory is used before",
+    "no barrier in the cluster": "MissingBarrier: load of shared memory",
+    "no barrier in the CTA": "MissingBarrier: load of shared memory",
+    "one buffer of pairs for all rows": "MissingBarrier: store to shared memory",
+    "a CTA leaves while its memory is read": "MissingBarrier: the CTA exits",
+}
+WRONG_ROWS = {
+    "": [],
+    "the empty part has the top 0": [0],
+    "a thread's maximum starts at 0": [0],
+    "-inf is subtracted from -inf": [2, 3],
+    "the maximum is not subtracted": [0, 1, 2, 3],
+}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", [*SAYS, *WRONG_ROWS])
+def test_mistakes(chapter: ModuleType, name: str) -> None:
+    assert {*chapter.MISTAKES} | {""} == {*SAYS, *WRONG_ROWS}
+    module, plan = chapter.planted(name) if name else (chapter, chapter.IN_CTA)
+    if name == "a CTA leaves while its memory is read":
+        said = mistakes.report(module.around, torch.zeros(4, 32, dtype=torch.int32), False)
+    else:
+        X = chapter.hard_rows(6, plan.columns * plan.cluster)
+        Y = torch.full_like(X, torch.nan)
+        said = mistakes.report(module.softmax_launch, X, Y, 1, plan)
+    if name in SAYS:
+        assert said.startswith(SAYS[name]), said
+    else:
+        assert mistakes.faultless(said)
+        exact = exact_softmax(X)
+        wrong = ~(np.abs(Y.double().numpy() - exact) <= 1e-37 + 2**-8 * exact)
+        assert np.flatnonzero(wrong.any(axis=1)).tolist() == WRONG_ROWS[name]
+
+
+@pytest.mark.emulator
+def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = chapter.hard_rows
+    monkeypatch.setattr(chapter, "hard_rows", lambda M, N: few(6, N))
+    outcomes = {"a CTA leaves while its memory is read": None, "-inf is subtracted from -inf": False}
+    for name, expected in outcomes.items():
+        launch, right = chapter.attempt(name)
+        if expected is not None:  # the other one is a fault here
+            launch()
+            assert right() is expected
+
+
+@pytest.mark.emulator
+def test_the_benchmark_measures_every_length_and_rung(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chapter, "LENGTHS", (64,))
+    monkeypatch.setattr(chapter, "ELEMENTS", 512)
+    small = {name: (launch, {"warps": 1, **({"cluster": 2} if "cluster" in choice else {})})
+             for name, (launch, choice) in list(chapter.RUNGS.items())[2:]}  # fmt: skip
+    monkeypatch.setattr(chapter, "RUNGS", small)
+    monkeypatch.setattr(chapter.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(chapter, "rungs", lambda short=chapter.rungs: short(1024))
+    timed = benchmarks.without_a_clock(chapter, monkeypatch)
+    rows = bench.validated(chapter.benchmark(), CHAPTER)
+    assert timed == ["16 softmax", "16 RMSNorm"] + list(chapter.RUNGS)
+    assert {row["N"] for row in rows if row["kernel"] == "16 softmax"} == {64}
+    plans = chapter.others(16384)
+    assert len(plans) > 5 and all(plan.columns * plan.cluster >= 16384 for plan in plans)
+    assert replace(chapter.choose(16384), ctas_per_sm=2) in plans
+
+
+# --- exercises
+
+ANSWERS = """
+def zeros(*arguments):
+    return arguments[0] * 0.0
+
+
+def nans(*arguments):
+    return arguments[0] * float("nan")
+
+
+@cute.jit
+def at_once(a, b, c):
+    top = cute.arch.fmax(a[0], cute.arch.fmax(b[0], c[0]))
+    unit = finite(top)
+    return top, a[1] * power(a[0] - unit) + b[1] * power(b[0] - unit) + c[1] * power(c[0] - unit)
+
+
+@cute.jit
+def from_behind(a, b, c):
+    return merge(c, merge(b, a))
+
+
+@cute.jit
+def empty_first(a, b, c):
+    pair = -cutlass.Float32.inf, cutlass.Float32(0.0)
+    for each in cutlass.range_constexpr(3):
+        pair = merge(pair, (a, b, c)[each])
+    return pair
+
+
+@cute.jit
+def unguarded(a, b, c):
+    top = cute.arch.fmax(a[0], cute.arch.fmax(b[0], c[0]))
+    return top, a[1] * power(a[0] - top) + b[1] * power(b[0] - top) + c[1] * power(c[0] - top)
+
+
+@cute.jit
+def two_of_three(a, b, c):
+    return merge(a, b)
+
+
+def squares(x):
+    return (x * x).reduce(cute.ReductionOp.ADD, 0.0, 0)
+
+
+def one_by_one(x):
+    total = cutlass.Float32(0.0)
+    for i in range(cute.size(x.shape)):
+        total += x[i] * x[i]
+    return total
+
+
+def one(x):
+    return cutlass.Float32(1.0)
+
+
+def by_root(x, total):
+    return x / cute.math.sqrt(total)
+
+
+def by_rsqrt(x, total):
+    return x * cute.math.rsqrt(total, fastmath=True)
+
+
+def mean(x, total):
+    return x * cute.math.rsqrt(total / 1000)
+
+
+def times(x, total):
+    return cute.math.exp2(cute.math.log2(total) * -0.5) * x
+
+
+def by_log2(x, e, mine, top, total):
+    return x - top - cute.math.log2(total) / LOG2E
+
+
+def one_log(x, e, mine, top, total):
+    return (x - top) - cute.math.log(total)
+
+
+def fast(x, e, mine, top, total):
+    return x - (top + cute.math.log(total, fastmath=True))
+
+
+def unscaled(x, e, mine, top, total):
+    return x - mine - cute.math.log(total)
+
+
+def no_total(x, e, mine, top, total):
+    return x - top
+
+
+def make_average(before, between, after):
+    @cute.kernel
+    def kernel(mX: cute.Tensor, mY: cute.Tensor):
+        lane, rank = cute.arch.lane_idx(), cute.arch.block_idx_in_cluster()
+        smem = cutlass.memory.SmemAllocator()
+        box = smem.allocate_tensor(cutlass.Float32, cute.make_layout((4, 2)), byte_alignment=16)
+        number = cute.make_rmem_tensor(1, cutlass.Float32)
+        if cutlass.const_expr(before):
+            meet()
+        for row in cutlass.range(mX.shape[0], unroll=1):
+            side = row % 2 if cutlass.const_expr(before == "buffers") else 0
+            number[0] = mX[row, rank]
+            if lane < 4:
+                place = cute.arch.map_dsmem_ptr(box.iterator + rank + 4 * side, lane)
+                cute.autovec_copy(number, cute.make_tensor(place, cute.make_layout(1)))
+            if cutlass.const_expr(between):
+                meet()
+            total = box[0, side] + box[1, side] + box[2, side] + box[3, side]
+            if cutlass.const_expr(after):
+                meet()
+            if lane == 0:
+                mY[row, rank] = total * 0.25
+
+    return kernel
+
+
+two_barriers = make_average(True, True, True)
+two_buffers = make_average("buffers", True, False)
+never_started = make_average(False, True, True)
+no_middle = make_average(True, False, True)
+overwritten = make_average(True, True, False)
+
+
+@cute.kernel
+def leaves_early(mX: cute.Tensor, mY: cute.Tensor):
+    lane, rank = cute.arch.lane_idx(), cute.arch.block_idx_in_cluster()
+    box = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(6), byte_alignment=16)
+    if lane < 6:
+        box[lane] = mX[lane, rank]
+    meet()
+    number = cute.make_rmem_tensor(1, cutlass.Float32)
+    if lane < 6:
+        total = cutlass.Float32(0.0)
+        for other in cutlass.range_constexpr(4):
+            place = cute.arch.map_dsmem_ptr(box.iterator + lane, other)
+            cute.autovec_copy(cute.make_tensor(place, cute.make_layout(1)), number)
+            total += number[0]
+        mY[lane, rank] = total / 4
+
+
+@cute.kernel
+def without_the_others(mX: cute.Tensor, mY: cute.Tensor):
+    lane, rank = cute.arch.lane_idx(), cute.arch.block_idx_in_cluster()
+    for row in cutlass.range(mX.shape[0], unroll=1):
+        if lane == 0:
+            mY[row, rank] = (mX[row, 0] + mX[row, 1] + mX[row, 2] + mX[row, 3]) / 4
+
+
+@cute.kernel
+def not_a_number(mX: cute.Tensor, mY: cute.Tensor):
+    lane, rank = cute.arch.lane_idx(), cute.arch.block_idx_in_cluster()
+    for row in cutlass.range(mX.shape[0], unroll=1):
+        if lane == 0:
+            mY[row, rank] = cutlass.Float32(float("nan"))
+"""
+OTHER = ["None", "'text'", "(1, 2)", "np.float64(3)", "float('nan')", "nothing", "from_torch"]
+NUMBERS = ["None", "'8'", "float('nan')", "(1, 2)", "True", "1.5"]
+CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
+    "check_under_way": (
+        ["0, 0", "2, 96", "1, 32", "-1, -48", "10**30, 48",
+         *(f"1, {x}" for x in NUMBERS), *(f"{x}, 48" for x in NUMBERS)],
+        ["1, 48", "np.int64(1), 48.0", "torch.tensor(1), np.uint8(48)"],
+    ),
+    "check_merge_three": (
+        [*OTHER, "zeros", "nans", "unguarded", "two_of_three"],
+        ["at_once", "from_behind", "empty_first"],
+    ),
+    "check_norm": (
+        [*(f"squares, {x}" for x in OTHER), *(f"{x}, by_root" for x in OTHER), "one, by_root", "squares, mean",
+         "squares, zeros",
+         "squares, nans"],
+        ["squares, by_root", "one_by_one, by_rsqrt", "squares, times"],
+    ),
+    "check_average": (
+        [*OTHER, "never_started", "no_middle", "overwritten", "leaves_early", "not_a_number", "average_kernel"],
+        ["two_buffers", "fixed_kernel"],
+    ),
+    "check_log": ([*OTHER, "zeros", "nans", "unscaled", "no_total", "log_softmax"], ["by_log2", "one_log", "fast"]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The checks, what they use, and answers that are functions."""
+    cells = [f"ex{n}-check" for n in range(1, 6)]
+    given = [notebooks.definitions(exercises.cell(CHAPTER, name)) for name in ("ex4", "ex4-solution", "ex5")]
+    extra = "\n\n".join(["import numpy as np", *given, exercises.ANSWERS, ANSWERS])
+    return exercises.defined(CHAPTER, cells, tmp_path_factory.mktemp(CHAPTER), extra)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("check", CHECKS)
+def test_answers_are_judged(names: dict[str, Any], capsys: pytest.CaptureFixture[str], check: str, which: int) -> None:
+    exercises.assert_judged(check, CHECKS[check][which], bool(which), names, capsys)
