@@ -14,6 +14,7 @@ from typing import Any
 
 import nbformat
 import pytest
+import torch
 
 from cutetut.course import execute, notebooks
 from cutetut.measure import bench
@@ -100,3 +101,62 @@ def refused(check: str, call: str, names: dict[str, Any], capsys: pytest.Capture
     said = verdict(check, call, names, capsys)
     assert said.startswith("not yet"), said
     return said
+
+
+OTHER = ["None", "'text'", "(1, 2)", "np.float64(3)", "float('nan')"]  # where a function is asked for
+FUNCTIONS = [*OTHER, "nothing", "from_torch"]
+NUMBERS = ["None", "'8'", "float('nan')", "(1,)", "True", "1.5"]  # where a number is asked for
+ANSWERS = """
+def nothing(*arguments):
+    pass
+
+
+def from_torch(*arguments):
+    return torch.zeros(64, 64) @ torch.zeros(64, 64).T
+
+
+def ones(*arguments):
+    arguments[0].fill(1.0)
+
+
+def nans(*arguments):
+    arguments[0].fill(float("nan"))
+"""
+
+
+def judges(chapter: str, folder: Path, more: str, cells: Iterable[str] = (), computed: str = "") -> dict[str, Any]:
+    """A chapter's checks, from its cells ex1-check and so on, what they use, and answers that are functions.
+
+    cells: whose definitions the checks use; computed, more: source that stands before them and behind.
+    """
+    source = "\n\n".join(notebooks.definitions(cell(chapter, name)) for name in cells) + f"\n\n{computed}\n\n"
+    ids = [c.id for c in notebooks.read(chapter).cells if re.fullmatch(r"ex\d+-check", c.id)]
+    source += "\n\n".join(cell(chapter, name) for name in ids) + ANSWERS + more
+    known = dict(vars(notebooks.load(chapter, HELPER_TAGS)))
+    known["CHAPTER"] = chapter
+    if chapter != "08_wgmma":  # later ones use its judge of a kernel
+        known["chapter08"] = notebooks.load("08_wgmma", HELPER_TAGS)
+    torch.manual_seed(3)
+    return from_file(source, folder / "cells.py", known)
+
+
+def assert_judged(
+    check: str, answers: Iterable[str], right: bool, names: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A check says "right", or "not yet" and why in one line, of each of these answers."""
+    for answer in answers:
+        said = verdict("", f"{check}({answer})", names, capsys)
+        if right:
+            assert said == "right\n", (answer, said)
+        else:
+            assert said.startswith("not yet: ") and len(said) > 12 and said.count("\n") == 1, (answer, said)
+
+
+def assert_paired(chapter: str) -> None:
+    """At least four exercises, each with a folded solution behind it that is tagged as such."""
+    cells = notebooks.read(chapter).cells
+    found = pairs(cells)
+    assert [solution.id for _, solution in found] == [c.id for c in cells if c.id.endswith("-solution")]
+    assert len(found) >= 4
+    for exercise, solution in found:
+        assert "exercise" in notebooks.tags(exercise) and set(notebooks.tags(solution)) == {"solution", "hide-cell"}

@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
-import torch
 
-from cutetut.course import notebooks
 from tests.chapters import exercises
+from tests.chapters.exercises import FUNCTIONS, NUMBERS
 
 SUPPORT = {  # cells whose definitions the checks use, and what they compute besides
     "08_wgmma": (("look",), "cute_D = layouts.partition(wide_mma, (64, 64))"),
     "09_swizzled_smem": (("look", "place", "constraints-table", "raw"), 'measured = {"K_SW64": places("K_SW64")}'),
     "10_wgmma_async": (("check",), ""),
 }
-BUT = {"09_swizzled_smem": "chapter08", "10_wgmma_async": "chapter08"}  # what another cell loads
-ANSWERS = """
-def nothing(*arguments):
-    pass
-
-
-def from_torch(*arguments):
-    return torch.zeros(64, 64) @ torch.zeros(64, 64).T
-
-
-def ones(*arguments):
-    arguments[0].fill(1.0)
-
-
-def nans(*arguments):
-    arguments[0].fill(float("nan"))
-"""
 MORE = {
     "08_wgmma": """
 def old_values_twice(tCrC, tCgC):
@@ -189,9 +170,6 @@ def by_jit(sB: cute.Tensor, mB: cute.Tensor, tid: cutlass.Int32):
     cute.arch.sync_threads()
 """,
 }
-OTHER = ["None", "'text'", "(1, 2)", "np.float64(3)", "float('nan')"]  # for functions: nothing of the kind
-NUMBERS = ["None", "'8'", "float('nan')", "(1,)", "True", "1.5"]
-FUNCTIONS = [*OTHER, "nothing", "from_torch"]
 CHECKS: dict[str, dict[str, tuple[list[str], list[str]]]] = {  # wrong answers, and right ones
     "08_wgmma": {
         "check_owner": (
@@ -240,21 +218,10 @@ CASES = [(chapter, check, which) for chapter, checks in CHECKS.items() for check
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """For each chapter its checks, what they use, and answers that are functions."""
-    found = {}
-    for chapter, (cells, computed) in SUPPORT.items():
-        cell = partial(exercises.cell, chapter)
-        source = "\n\n".join(notebooks.definitions(cell(name)) for name in cells)
-        source += f"\n\n{computed}\n\n"
-        ids = [c.id for c in notebooks.read(chapter).cells if c.id.endswith("-check") and c.id.startswith("ex")]
-        source += "\n\n".join(cell(name) for name in ids if name[2].isdigit())
-        source += ANSWERS + MORE[chapter]
-        known = dict(vars(notebooks.load(chapter, exercises.HELPER_TAGS)))
-        known["CHAPTER"] = chapter
-        if chapter in BUT:
-            known["chapter08"] = notebooks.load("08_wgmma", exercises.HELPER_TAGS)
-        torch.manual_seed(3)
-        found[chapter] = exercises.from_file(source, tmp_path_factory.mktemp(chapter) / "cells.py", known)
-    return found
+    return {
+        chapter: exercises.judges(chapter, tmp_path_factory.mktemp(chapter), MORE[chapter], cells, computed)
+        for chapter, (cells, computed) in SUPPORT.items()
+    }
 
 
 @pytest.mark.emulator
@@ -262,20 +229,10 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
 def test_answers_are_judged(
     names: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], chapter: str, check: str, which: int
 ) -> None:
-    for answer in CHECKS[chapter][check][which]:
-        said = exercises.verdict("", f"{check}({answer})", names[chapter], capsys)
-        if which:
-            assert said == "right\n", (answer, said)
-        else:
-            assert said.startswith("not yet: ") and len(said) > 12 and said.count("\n") == 1, (answer, said)
+    exercises.assert_judged(check, CHECKS[chapter][check][which], bool(which), names[chapter], capsys)
 
 
 @pytest.mark.emulator
 @pytest.mark.parametrize("chapter", SUPPORT)
 def test_each_solution_belongs_to_an_exercise(chapter: str) -> None:
-    cells = notebooks.read(chapter).cells
-    pairs = exercises.pairs(cells)
-    assert [solution.id for _, solution in pairs] == [c.id for c in cells if c.id.endswith("-solution")]
-    assert len(pairs) >= 4
-    for exercise, solution in pairs:
-        assert "exercise" in notebooks.tags(exercise) and set(notebooks.tags(solution)) == {"solution", "hide-cell"}
+    exercises.assert_paired(chapter)
