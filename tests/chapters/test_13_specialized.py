@@ -1,4 +1,4 @@
-"""Chapter 13: the kernel of two jobs against float64, its probes, its budget of registers, its mistakes and exercises."""
+"""Chapter 13: the kernel of two jobs against float64, its probes, registers, mistakes and exercises."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def test_every_plan_matches_float64(
     assert_product(multiply(chapter, A, B, plan), A, B)
 
 
-def test_several_tiles_and_operands_of_either_major(
-    chapter: ModuleType, rng: np.random.Generator, device: str
-) -> None:
+def test_several_tiles_and_operands_of_either_major(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
     A, B = normal(rng, device, torch.float16, (200, 256), (192, 200))
     assert_product(multiply(chapter, A.T, B, chapter.SMALL), A.T, B)
 
@@ -178,12 +176,7 @@ def test_the_librarys_names_are_its_names() -> None:
 # -- the exercises --------------------------------------------------------------------------------------------------
 
 ANSWERS = """
-def nothing(*arguments):
-    pass
-
-
-def from_torch(*arguments):
-    return torch.zeros(64, 64) @ torch.zeros(64, 64).T
+import numpy as np
 
 
 @cute.jit
@@ -282,19 +275,18 @@ def nans(sX: cute.Tensor, mY: cute.Tensor, full, empty, tiles):
     for t in cutlass.range(tiles, unroll=1):
         mY[8 * t + 4 * (cute.arch.warp_idx() - 1), cute.arch.lane_idx()] = cutlass.Float16(float("nan"))
 """
-OTHER = ["None", "'text'", "(1, 2)", "np.float64(3)", "float('nan')", "nothing", "from_torch"]
-NUMBERS = ["None", "'32'", "float('nan')", "(32,)", "True", "32.5", "np.float64(7)"]
+NUMBERS = exercises.NUMBERS
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
     "check_three": (
         ["40, 232", "32, 152", "40, 168", "0, 160", "33, 160", *(f"{x}, 160" for x in NUMBERS)],
         ["32, 160", "np.int64(24), 160.0"],
     ),
     "check_produce": (
-        [*OTHER, "waits_for_nothing", "the_first_tile_only", "producer(parity=0)"],
+        [*exercises.FUNCTIONS, "waits_for_nothing", "the_first_tile_only", "producer(parity=0)"],
         ["counts_stages", "producer()", "announces_later"],
     ),
     "check_consume": (
-        [*OTHER, "ones", "nans", "every_lane_arrives", "consumer(early=True)"],
+        [*exercises.FUNCTIONS, "ones", "nans", "every_lane_arrives", "consumer(early=True)"],
         ["by_columns", "one_tile_late", "consumer(kept=2)"],
     ),
     "check_hangs": (
@@ -306,28 +298,15 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    cells = [f"ex{number}-check" for number in range(1, 5)]
-    known = {"chapter08": notebooks.load("08_wgmma", exercises.HELPER_TAGS), "np": np}
-    torch.manual_seed(5)
-    return exercises.defined(CHAPTER, cells, tmp_path_factory.mktemp("ex13"), ANSWERS, **known)
+    return exercises.judges(CHAPTER, tmp_path_factory.mktemp("ex13"), ANSWERS)
 
 
 @pytest.mark.emulator
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("which", [0, 1])
 def test_answers_are_judged(names: dict[str, Any], capsys: pytest.CaptureFixture[str], check: str, which: int) -> None:
-    for answer in CHECKS[check][which]:
-        said = exercises.verdict("", f"{check}({answer})", names, capsys)
-        if which:
-            assert said == "right\n", (answer, said)
-        else:
-            assert said.startswith("not yet: ") and len(said) > 12 and said.count("\n") == 1, (answer, said)
+    exercises.assert_judged(check, CHECKS[check][which], bool(which), names, capsys)
 
 
 def test_each_solution_belongs_to_an_exercise() -> None:
-    cells = notebooks.read(CHAPTER).cells
-    pairs = exercises.pairs(cells)
-    assert [solution.id for _, solution in pairs] == [c.id for c in cells if c.id.endswith("-solution")]
-    assert len(pairs) == 4
-    for exercise, solution in pairs:
-        assert "exercise" in notebooks.tags(exercise) and set(notebooks.tags(solution)) == {"solution", "hide-cell"}
+    exercises.assert_paired(CHAPTER)

@@ -189,11 +189,8 @@ SAYS = {  # the fault, and the line that the report names
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The checks of the exercises, answers to them, and `broken`."""
-    cells = [f"ex{number}-check" for number in range(1, 5)]
     broken = exercises.cell(CHAPTER, "break-it").split("\n\n\nfor name in MISTAKES")[0]
-    known = {"chapter08": notebooks.load("08_wgmma", exercises.HELPER_TAGS), "np": np, "CHAPTER": CHAPTER}
-    torch.manual_seed(7)
-    return exercises.defined(CHAPTER, cells, tmp_path_factory.mktemp("ex14"), f"{broken}\n{ANSWERS}", **known)
+    return exercises.judges(CHAPTER, tmp_path_factory.mktemp("ex14"), ANSWERS, computed=broken)
 
 
 @pytest.mark.emulator
@@ -302,14 +299,6 @@ def test_the_walk_names_lines_of_nvidias_source() -> None:
 # -- the exercises --------------------------------------------------------------------------------------------------
 
 ANSWERS = """
-def nothing(*arguments):
-    pass
-
-
-def from_torch(*arguments):
-    return torch.zeros(64, 64) @ torch.zeros(64, 64).T
-
-
 def eleven_columns(rows, columns):
     for left in range(0, columns, 11):
         yield from ((m, n) for m in range(rows) for n in range(left, left + 11))
@@ -431,8 +420,7 @@ def nans(values: cute.Tensor, mSums: cute.Tensor, mFlag: cute.Tensor, tid: cutla
     takes(values, mSums, mFlag, tid)
     values.fill(float("nan"))
 """
-OTHER = ["None", "'text'", "(1, 2)", "np.float64(3)", "float('nan')", "nothing", "from_torch"]
-NUMBERS = ["None", "'9'", "float('nan')", "(9,)", "True", "9.5", "np.float64(8)"]
+NUMBERS = exercises.NUMBERS
 RIGHT_SLOTS = "len([e for e in work_list(tile_order(64, 16, 'row'), 64, 120, 64)[0] if e[2]])"
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
     "check_waves": (
@@ -440,14 +428,21 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
         [f"9, 64, {RIGHT_SLOTS}", f"np.int64(9), 64.0, torch.tensor({RIGHT_SLOTS})"],
     ),
     "check_order": (
-        [*OTHER, "without_one", "one_twice", "raises", "lambda r, c: [(0, 0)]", "lambda r, c: tile_order(r, c, 'row')"],
+        [
+            *exercises.FUNCTIONS,
+            "without_one",
+            "one_twice",
+            "raises",
+            "lambda r, c: [(0, 0)]",
+            "lambda r, c: tile_order(r, c, 'row')",
+        ],
         ["eleven_columns", "as_an_array", "lambda r, c: tile_order(r, c, 'group 12')"],
     ),
-    "check_tile_at": ([*OTHER, "whole_groups_only", "always_the_first"], ["by_divmod", "by_branch"]),
+    "check_tile_at": ([*exercises.FUNCTIONS, "whole_groups_only", "always_the_first"], ["by_divmod", "by_branch"]),
     "check_hand_over": (
         [
-            *(f"{x}, takes" for x in OTHER),
-            *(f"hands, {x}" for x in OTHER[:6]),
+            *(f"{x}, takes" for x in exercises.FUNCTIONS),
+            *(f"hands, {x}" for x in exercises.FUNCTIONS[:6]),
             *("no_barrier, takes", "ones_instead, takes", "hands, leaves_it_up", "hands, nans"),
         ],
         ["hands, lowers_by_adding", "by_release_of_each, takes"],
@@ -459,18 +454,8 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("which", [0, 1])
 def test_answers_are_judged(names: dict[str, Any], capsys: pytest.CaptureFixture[str], check: str, which: int) -> None:
-    for answer in CHECKS[check][which]:
-        said = exercises.verdict("", f"{check}({answer})", names, capsys)
-        if which:
-            assert said == "right\n", (answer, said)
-        else:
-            assert said.startswith("not yet: ") and len(said) > 12 and said.count("\n") == 1, (answer, said)
+    exercises.assert_judged(check, CHECKS[check][which], bool(which), names, capsys)
 
 
 def test_each_solution_belongs_to_an_exercise() -> None:
-    cells = notebooks.read(CHAPTER).cells
-    pairs = exercises.pairs(cells)
-    assert [solution.id for _, solution in pairs] == [c.id for c in cells if c.id.endswith("-solution")]
-    assert len(pairs) == 4
-    for exercise, solution in pairs:
-        assert "exercise" in notebooks.tags(exercise) and set(notebooks.tags(solution)) == {"solution", "hide-cell"}
+    exercises.assert_paired(CHAPTER)
