@@ -1,4 +1,4 @@
-"""Chapter 11's copies, probes and exercises: exact copies of any shape, CuTe's own layouts, faults told by their line."""
+"""Chapter 11's copies, probes and exercises: exact copies of any shape, CuTe's layouts, faults with their lines."""
 
 from __future__ import annotations
 
@@ -75,7 +75,12 @@ def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "box", "which"),
-    [((13, 24), (8, 16), (1, 1)), ((100, 200), (32, 64), (3, 3)), ((5, 8), (16, 64), (0, 0)), ((64, 64), (8, 64), (7, 0))],
+    [
+        ((13, 24), (8, 16), (1, 1)),
+        ((100, 200), (32, 64), (3, 3)),
+        ((5, 8), (16, 64), (0, 0)),
+        ((64, 64), (8, 64), (7, 0)),
+    ],
 )
 def test_a_box_over_the_edge_arrives_with_zeros(
     chapter: ModuleType, rng: np.random.Generator, device: str, shape: tuple[int, int], box: tuple[int, int],
