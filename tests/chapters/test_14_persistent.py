@@ -1,0 +1,461 @@
+"""Chapter 14: three rungs against float64, orders and lists of work, the flag, the mistakes, the exercises."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cutetut.course import notebooks
+from cutetut.inspect.compiled import inspect
+from cutetut.measure import bench, mistakes
+from tests.chapters import drafts, exercises
+from tests.chapters.products import assert_product, normal
+
+CHAPTER = "14_persistent"
+SMALL = {"tile": (128, 64, 64), "atom_n": 64, "stages": 3, "buffers": 1}
+
+
+@pytest.fixture(scope="module")
+def chapter() -> ModuleType:
+    return notebooks.load(CHAPTER, bench.BENCH_TAGS)
+
+
+@pytest.mark.parametrize(
+    ("rung", "shape", "plan", "ctas"),
+    [
+        ("persistent", (256, 192, 328), SMALL, 4),  # two tiles for two CTAs, one for the others; the ring goes round
+        ("overlapped", (257, 264, 456), {}, 2),  # ragged; pieces and buffers of the real tile
+        ("overlapped", (130, 200, 64), SMALL, 3),  # fewer K tiles than pieces of C
+        ("stream-K", (384, 128, 520), SMALL, 4),  # a whole wave, then two tiles for four CTAs
+        ("stream-K", (128, 72, 1280), SMALL, 5),  # two ragged tiles, each of three CTAs
+    ],
+)
+def test_every_rung_matches_float64_each_time_it_is_launched(
+    chapter: ModuleType,
+    rng: np.random.Generator,
+    device: str,
+    rung: str,
+    shape: tuple[int, int, int],
+    plan: dict[str, Any],
+    ctas: int,
+) -> None:
+    M, N, K = shape
+    A, B = normal(rng, device, torch.bfloat16, (M, K), (N, K))
+    C = torch.empty(M, N, dtype=A.dtype, device=device)
+    launch = chapter.prepare(rung, A, B, C, chapter.Plan(**plan), "group 2", ctas)
+    for _ in range(2):
+        C.fill_(torch.nan)
+        launch()
+        assert_product(C, A, B)
+
+
+@pytest.mark.parametrize(
+    ("shape", "plan", "says"),
+    [
+        ((128, 256, 64), {"stages": 5}, "5 stages need 279552 bytes"),
+        ((128, 192, 64), {"tile": (128, 192, 64), "atom_n": 192}, "buffers must divide the pieces"),
+        ((128, 60, 64), {}, "C has strides"),
+        ((1, 64, 64), {}, "none below 2"),
+        ((128, 64, 64), {"registers": (40, 240)}, "240 registers"),
+    ],
+)
+def test_it_refuses_in_a_sentence(
+    chapter: ModuleType, rng: np.random.Generator, device: str, shape: tuple[int, ...], plan: dict[str, Any], says: str
+) -> None:
+    M, N, K = shape
+    A, B = normal(rng, device, torch.float16, (M, K), (N, K))
+    with pytest.raises(ValueError, match=says):
+        chapter.prepare("overlapped", A, B, torch.empty(M, N, device=device).half(), chapter.Plan(**plan), ctas=1)
+
+
+def test_the_kernels_keep_to_the_contract(chapter: ModuleType) -> None:
+    rungs = (
+        chapter.specialized.specialized_gemm_kernel,
+        chapter.persistent_gemm_kernel,
+        chapter.overlapped_gemm_kernel,
+        chapter.streamk_gemm_kernel,
+    )
+    for before, after in zip(rungs, rungs[1:], strict=False):
+        drafts.assert_one_idea(before, after)
+    drafts.assert_contract(CHAPTER)
+
+
+def test_the_old_tile_in_registers_needs_what_the_producer_gives(chapter: ModuleType, device: str) -> None:
+    """No wait but ours, no spill with setmaxnreg, and some without it."""
+    A, B, C = (torch.zeros(*shape, device=device).half() for shape in ((256, 640), (512, 640), (256, 512)))
+    info = inspect(chapter.prepare("overlapped", A, B, C, chapter.Plan(), ctas=3).func)
+    assert info.spills == 0 and info.count("HGMMA") == 20 and info.count("WARPGROUP.DEPBAR") == 6
+    still = notebooks.changed(CHAPTER, notebooks.load(CHAPTER, exercises.HELPER_TAGS).NOTHING_MOVES)
+    assert inspect(still.prepare("overlapped", A, B, C, chapter.Plan(), ctas=3).func).spills > 0
+
+
+# -- orders and lists -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["row", "group 1", "group 3", "group 8", "hilbert"])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (5, 3), (8, 8), (3, 20)])
+def test_an_order_has_each_tile_once(chapter: ModuleType, order: str, rows: int, columns: int) -> None:
+    tiles = chapter.tile_order(rows, columns, order)
+    assert sorted(tiles) == [(m, n) for m in range(rows) for n in range(columns)]
+
+
+@pytest.mark.parametrize("order", ["", "rows", "group", "group 0", "group x", "hilbert 8"])
+def test_an_unknown_order_is_refused(chapter: ModuleType, order: str) -> None:
+    with pytest.raises(ValueError, match="must be 'row', 'group G' or 'hilbert'"):
+        chapter.tile_order(2, 2, order)
+
+
+def test_hilberts_curve_goes_from_neighbour_to_neighbour(chapter: ModuleType) -> None:
+    curve = chapter.hilbert(16)
+    steps = {abs(a - c) + abs(b - d) for (a, b), (c, d) in zip(curve, curve[1:], strict=False)}
+    assert steps == {1} and len(curve) == 256
+
+
+def dealt(entries: list[tuple[int, ...]], ctas: int) -> list[list[tuple[int, ...]]]:
+    return [entries[cta::ctas] for cta in range(ctas)]
+
+
+@pytest.mark.parametrize(("tiles", "k_tiles", "ctas"), [(6, 8, 4), (7, 5, 3), (13, 16, 6), (5, 1, 4), (2, 40, 9)])
+def test_work_is_dealt_out_once_evenly_and_without_a_circle_of_waits(
+    chapter: ModuleType, tiles: int, k_tiles: int, ctas: int
+) -> None:
+    order = chapter.tile_order(tiles, 1, "row")
+    entries, slots = chapter.work_list(order, k_tiles, ctas, tiles % ctas)
+    done = sorted((m, k) for m, _, begin, end, *_ in entries for k in range(begin, end))
+    assert done == [(m, k) for m in range(tiles) for k in range(k_tiles)]  # each K tile of each tile once
+    work = [sum(end - begin for _, _, begin, end, *_ in share) for share in dealt(entries, ctas)]
+    assert max(work) - min(work) <= 1
+    left = [slot for _, _, begin, _, slot, _ in entries if begin]
+    assert sorted(left) == list(range(slots))
+    for m, _, begin, _, first, others in entries:
+        if begin == 0:  # the owner waits for all that others do of its tile
+            theirs = [slot for tile, _, start, _, slot, _ in entries if tile == m and start]
+            assert sorted(theirs) == list(range(first, first + others))
+    finished = set[int]()  # let CTAs run as far as they can; a circle would stop them all
+    waiting = [list(share) for share in dealt(entries, ctas)]
+    while any(waiting):
+        before = sum(map(len, waiting))
+        for share in waiting:
+            while share and set(range(share[0][4], share[0][4] + share[0][5])) <= finished:
+                _, _, begin, _, slot, _ = share.pop(0)
+                finished |= {slot} if begin else set()
+        assert sum(map(len, waiting)) < before
+
+
+def test_work_without_whole_waves_first_is_refused(chapter: ModuleType) -> None:
+    for streamed in (1, 7, -1):
+        with pytest.raises(ValueError, match="there must be whole waves"):
+            chapter.work_list(chapter.tile_order(6, 1, "row"), 4, 4, streamed)
+
+
+def test_predicted_traffic_is_what_the_waves_touch(chapter: ModuleType) -> None:
+    """Where one wave takes everything, each matrix is read once; one tile at a time reads a row and a column each."""
+    gigabytes = notebooks.load(CHAPTER, exercises.HELPER_TAGS).gigabytes
+    both = 2 * 2048**2 * 2 / 1e9
+    for order in chapter.TIMED_ORDERS:
+        assert gigabytes(2048, order, ctas=16 * 8) == pytest.approx(both)
+        assert gigabytes(2048, order, ctas=1) == pytest.approx(16 * 8 * (128 + 256) * 2048 * 2 / 1e9)
+
+
+# -- what happens in the kernels ------------------------------------------------------------------------------------
+
+
+def test_each_cta_takes_every_fourth_tile(chapter: ModuleType, device: str) -> None:
+    order = torch.tensor(chapter.tile_order(3, 5, "row"), dtype=torch.int32).to(device)
+    owner = torch.full((3, 5), -1, dtype=torch.int32).to(device)
+    tensors = [chapter.from_dlpack(t) for t in (owner, order)]
+    chapter.cute.compile(chapter.owners, *tensors, 4)(*tensors, 4)
+    assert owner.flatten().tolist() == [place % 4 for place in range(15)]
+
+
+SAYS = {  # the fault, and the line that the report names
+    "the last stage of a tile is kept": ("Deadlock", "(step // stages & 1) ^ 1)"),
+    "the parity starts over with each tile": ("InFlight: operand A", "cute.gemm(tiled_mma"),
+    "no wait for the buffer": ("InFlight: a store to shared memory", "cute.copy(to_shared, piece"),
+    "no proxy fence": ("MissingFence: the TMA store", "cute.copy(to_shared, piece"),
+    "the flag before all have written": ("MissingBarrier: load of", "mSums[slot, consumer, v, tid % 128]"),
+    "the flag is raised relaxed": ("MissingBarrier: load of", "mSums[slot, consumer, v, tid % 128]"),
+    "the flag stays up": ("the emulator found no fault", "0 of 24576 elements are wrong; flags up afterwards: 2"),
+}
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The checks of the exercises, answers to them, and `broken`."""
+    broken = exercises.cell(CHAPTER, "break-it").split("\n\n\nfor name in MISTAKES")[0]
+    return exercises.judges(CHAPTER, tmp_path_factory.mktemp("ex14"), ANSWERS, computed=broken)
+
+
+@pytest.mark.emulator
+def test_mistakes(names: dict[str, Any], chapter: ModuleType) -> None:
+    assert {*SAYS} == {*chapter.MISTAKES}
+    for name, (fault, where) in SAYS.items():
+        said = names["broken"](name)
+        assert said.startswith(fault) and where in said, (name, said)
+
+
+@pytest.mark.emulator
+def test_without_a_mistake_the_same_problem_is_right(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(names["MISTAKES"], "none", ("stream-K", []))
+    said = names["broken"]("none")
+    assert mistakes.faultless(said) and "0 of 24576 elements are wrong; flags up afterwards: 0" in said
+
+
+@pytest.mark.emulator
+def test_a_flag_that_stays_up_spoils_the_second_launch(chapter: ModuleType) -> None:
+    """The chapter's claim: a test that launches once does not see it."""
+    lines = chapter.MISTAKES["the flag stays up"][1]
+    for module, right in ((chapter, True), (notebooks.changed(CHAPTER, lines), False)):
+        X, Y, sums = torch.randn(2, 128, 4), torch.zeros(128, 4), torch.zeros(1, 1, 4, 128)
+        flags = torch.zeros(1, 1, dtype=torch.int32)
+        assert mistakes.faultless(mistakes.report(module.flagged, X, Y, sums, flags))
+        torch.testing.assert_close(Y, X[0] + X[1])
+        assert (int(flags) == 0) == right
+        again = mistakes.report(module.flagged, X, Y, sums, flags)
+        assert mistakes.faultless(again) == right, again
+
+
+@pytest.mark.emulator
+def test_a_mistake_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
+    launch, right = chapter.attempt("the flag stays up")
+    launch()
+    assert isinstance(right(), bool)
+
+
+@pytest.mark.emulator
+def test_the_benchmark_has_rows_for_every_rung(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(chapter, "SIZE", 256)
+    monkeypatch.setattr(chapter, "LARGE", 384)
+    monkeypatch.setattr(chapter, "ODD", ((128, 128, 192),))
+    small = chapter.Plan(**SMALL)  # 132 CTAs at once are more than there are tiles
+    monkeypatch.setattr(chapter, "Plan", lambda: small)
+    monkeypatch.setattr(chapter.bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
+    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
+    monkeypatch.setattr(chapter.records.provenance, "collect", dict)
+    asked: list[Any] = []
+
+    def counted(program: list[str], kernels: str, metrics: list[str]) -> list[dict[str, float]]:
+        asked.append((program, kernels))
+        return [dict.fromkeys(metrics, 1.0) for _ in chapter.COUNTED_ORDERS]
+
+    monkeypatch.setattr(chapter.nsight, "count", counted)
+    timed = drafts.without_a_clock(chapter, monkeypatch)
+    rows = bench.validated(chapter.benchmark(), CHAPTER)
+    rungs = [f"14 {rung}" for rung in chapter.RUNGS]
+    orders = [f"14 order {order}" for order in chapter.TIMED_ORDERS]
+    assert timed == ["13 specialized", *rungs, *rungs[1:], *orders]
+    assert sum(bool(row.get("rung")) for row in rows) == 1
+    assert [*chapter.records.read(CHAPTER, "counters")] == [*chapter.COUNTED_ORDERS]
+    (program, kernels) = asked[0]
+    compile(program[1], "program", "exec")
+    assert kernels == chapter.overlapped_gemm_kernel.__name__
+    monkeypatch.setattr(chapter.nsight, "count", lambda *given: [])
+    assert chapter.counted_on_gpu() == {}
+
+
+# -- NVIDIA's source ------------------------------------------------------------------------------------------------
+
+
+def table() -> list[tuple[list[int], list[str], str]]:
+    """The rows of the walk: line numbers, names there, what stands here."""
+    rows = re.findall(r"^\| ([\d, ]+) \| (.*?) \| (.*) \|$", exercises.cell(CHAPTER, "nvidia-md"), re.MULTILINE)
+    return [([int(n) for n in lines.split(",")], re.findall(r"`([^`]+)`", there), here) for lines, there, here in rows]
+
+
+def test_the_walk_names_what_is_here(chapter: ModuleType) -> None:
+    source = notebooks.tagged_source(CHAPTER) + notebooks.tagged_source("13_specialized")
+    source += notebooks.tagged_source("12_ring")
+    assert len(table()) >= 18
+    for lines, there, here in table():
+        assert len(there) in (1, len(lines)), there
+        for name in re.findall(r"(?<!})`([^`]+)`", here):
+            assert name in source, name
+
+
+def test_the_walk_names_lines_of_nvidias_source() -> None:
+    """With CUTETUT_CUTLASS, a clone of NVIDIA/cutlass at the commit that the chapter links."""
+    clone = os.environ.get("CUTETUT_CUTLASS", "")
+    link = re.search(r"NVIDIA/cutlass/blob/([0-9a-f]{40})/(\S+?)\)", exercises.cell(CHAPTER, "nvidia-md"))
+    assert link and link[2].endswith("/hopper/kernel/dense_gemm/dense_gemm_persistent.py")
+    file = Path(clone) / link[2]
+    if not clone or not file.is_file():
+        return
+    source = file.read_text().splitlines()
+    also = [([960], ["epi_store_warp_id"], ""), ([477], ["swizzle_size"], "")]
+    for lines, there, _ in [*table(), *also]:
+        for line, name in zip(lines, there * len(lines) if len(there) == 1 else there, strict=True):
+            assert name.removesuffix("(..)") in source[line - 1], (line, name, source[line - 1])
+
+
+# -- the exercises --------------------------------------------------------------------------------------------------
+
+ANSWERS = """
+def eleven_columns(rows, columns):
+    for left in range(0, columns, 11):
+        yield from ((m, n) for m in range(rows) for n in range(left, left + 11))
+
+
+def as_an_array(rows, columns):
+    return np.array([(p % rows, p // rows) for p in range(rows * columns)])
+
+
+def without_one(rows, columns):
+    return [(m, n) for n in range(columns) for m in range(rows)][:-1]
+
+
+def one_twice(rows, columns):
+    return [*without_one(rows, columns), (0, 0)]
+
+
+def raises(rows, columns):
+    raise ValueError("no")
+
+
+def by_divmod(place, rows, columns):
+    group, inside = place // (8 * columns), place % (8 * columns)
+    height = cutlass.min(rows - 8 * group, cutlass.Int32(8))
+    return 8 * group + inside % height, inside // height
+
+
+@cute.jit
+def by_branch(place: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32):
+    top = place // (8 * columns) * 8
+    height = cutlass.Int32(8)
+    if rows - top < 8:
+        height = rows - top
+    inside = place - top * columns
+    return top + inside % height, inside // height
+
+
+def whole_groups_only(place, rows, columns):
+    return place // (8 * columns) * 8 + place % 8, place % (8 * columns) // 8
+
+
+def always_the_first(place, rows, columns):
+    return cutlass.Int32(0), cutlass.Int32(0)
+
+
+@cute.jit
+def by_release_of_each(values: cute.Tensor, mSums: cute.Tensor, mFlag: cute.Tensor, tid: cutlass.Int32):
+    for v in cutlass.range_constexpr(4):
+        mSums[tid, v] = values[v]
+    cute.arch.fence_acq_rel_gpu()
+    cute.arch.sync_threads()
+    if tid == 127:
+        cute.arch.atomic_add(mFlag.iterator, cutlass.Int32(1), sem="release", scope="gpu")
+
+
+@cute.jit
+def no_barrier(values: cute.Tensor, mSums: cute.Tensor, mFlag: cute.Tensor, tid: cutlass.Int32):
+    cute.autovec_copy(values, mSums[tid, None])
+    if tid == 0:
+        cute.arch.fence_acq_rel_gpu()
+        cute.arch.atomic_add(mFlag.iterator, cutlass.Int32(1), sem="release", scope="gpu")
+
+
+@cute.jit
+def ones_instead(values: cute.Tensor, mSums: cute.Tensor, mFlag: cute.Tensor, tid: cutlass.Int32):
+    for v in cutlass.range_constexpr(4):
+        mSums[tid, v] = cutlass.Float32(1.0)
+    cute.arch.sync_threads()
+    if tid == 0:
+        cute.arch.atomic_add(mFlag.iterator, cutlass.Int32(1), sem="release", scope="gpu")
+
+
+@cute.jit
+def hands(values: cute.Tensor, mSums: cute.Tensor, mFlag: cute.Tensor, tid: cutlass.Int32):
+    cute.autovec_copy(values, mSums[tid, None])
+    cute.arch.sync_threads()
+    if tid == 0:
+        cute.arch.fence_acq_rel_gpu()
+        cute.arch.atomic_add(mFlag.iterator, cutlass.Int32(1), sem="release", scope="gpu")
+
+
+@cute.jit
+def takes(values: cute.Tensor, mSums: cute.Tensor, mFlag: cute.Tensor, tid: cutlass.Int32):
+    if tid == 0:
+        raised = cutlass.Int32(0)
+        while raised == 0:
+            raised = cute.arch.atomic_add(mFlag.iterator, cutlass.Int32(0), sem="acquire", scope="gpu")
+        mFlag[0] = 0
+    cute.arch.sync_threads()
+    for v in cutlass.range_constexpr(4):
+        values[v] = values[v] + mSums[tid, v]
+
+
+@cute.jit
+def lowers_by_adding(values: cute.Tensor, mSums: cute.Tensor, mFlag: cute.Tensor, tid: cutlass.Int32):
+    if tid == 64:
+        raised = cutlass.Int32(0)
+        while raised != 1:
+            raised = cute.arch.atomic_add(mFlag.iterator, cutlass.Int32(0), sem="acquire", scope="gpu")
+        cute.arch.atomic_add(mFlag.iterator, cutlass.Int32(-1))
+    cute.arch.sync_threads()
+    for v in cutlass.range_constexpr(3, -1, -1):
+        values[v] = mSums[tid, v] + values[v]
+
+
+@cute.jit
+def leaves_it_up(values: cute.Tensor, mSums: cute.Tensor, mFlag: cute.Tensor, tid: cutlass.Int32):
+    if tid == 0:
+        raised = cutlass.Int32(0)
+        while raised == 0:
+            raised = cute.arch.atomic_add(mFlag.iterator, cutlass.Int32(0), sem="acquire", scope="gpu")
+    cute.arch.sync_threads()
+    for v in cutlass.range_constexpr(4):
+        values[v] = values[v] + mSums[tid, v]
+
+
+@cute.jit
+def nans(values: cute.Tensor, mSums: cute.Tensor, mFlag: cute.Tensor, tid: cutlass.Int32):
+    takes(values, mSums, mFlag, tid)
+    values.fill(float("nan"))
+"""
+NUMBERS = exercises.NUMBERS
+RIGHT_SLOTS = "len([e for e in work_list(tile_order(64, 16, 'row'), 64, 120, 64)[0] if e[2]])"
+CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
+    "check_waves": (
+        ["9, 64, 120", "9, 63, 112", "9, 64, 0", *(f"{x}, 64, 112" for x in NUMBERS)],
+        [f"9, 64, {RIGHT_SLOTS}", f"np.int64(9), 64.0, torch.tensor({RIGHT_SLOTS})"],
+    ),
+    "check_order": (
+        [
+            *exercises.FUNCTIONS,
+            "without_one",
+            "one_twice",
+            "raises",
+            "lambda r, c: [(0, 0)]",
+            "lambda r, c: tile_order(r, c, 'row')",
+        ],
+        ["eleven_columns", "as_an_array", "lambda r, c: tile_order(r, c, 'group 12')"],
+    ),
+    "check_tile_at": ([*exercises.FUNCTIONS, "whole_groups_only", "always_the_first"], ["by_divmod", "by_branch"]),
+    "check_hand_over": (
+        [
+            *(f"{x}, takes" for x in exercises.FUNCTIONS),
+            *(f"hands, {x}" for x in exercises.FUNCTIONS[:6]),
+            *("no_barrier, takes", "ones_instead, takes", "hands, leaves_it_up", "hands, nans"),
+        ],
+        ["hands, lowers_by_adding", "by_release_of_each, takes"],
+    ),
+}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("which", [0, 1])
+def test_answers_are_judged(names: dict[str, Any], capsys: pytest.CaptureFixture[str], check: str, which: int) -> None:
+    exercises.assert_judged(check, CHECKS[check][which], bool(which), names, capsys)
+
+
+def test_each_solution_belongs_to_an_exercise() -> None:
+    exercises.assert_paired(CHAPTER)
