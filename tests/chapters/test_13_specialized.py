@@ -16,7 +16,7 @@ import torch
 from cutetut.course import notebooks
 from cutetut.inspect.compiled import inspect
 from cutetut.measure import bench, mistakes
-from tests.chapters import drafts, exercises
+from tests.chapters import benchmarks, contract, exercises
 from tests.chapters.products import assert_product, normal
 
 CHAPTER = "13_specialized"
@@ -75,8 +75,8 @@ def test_it_refuses_in_a_sentence(
 
 
 def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
-    drafts.assert_one_idea(chapter.ring.ring_gemm_kernel, chapter.specialized_gemm_kernel)
-    drafts.assert_contract(CHAPTER)
+    contract.assert_one_idea(chapter.ring.ring_gemm_kernel, chapter.specialized_gemm_kernel)
+    contract.assert_contract(CHAPTER)
 
 
 def test_one_consumer_for_the_whole_tile_spills_and_waits_for_each_product(chapter: ModuleType, device: str) -> None:
@@ -156,7 +156,7 @@ def test_the_benchmark_has_rows_for_every_variant(
     monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
     monkeypatch.setattr(chapter.records.provenance, "collect", dict)
     monkeypatch.setattr(chapter, "PLANS", {name: chapter.PLANS[name] for name in ("two consumers, 128x256",)})
-    timed = drafts.without_a_clock(chapter, monkeypatch)
+    timed = benchmarks.without_a_clock(chapter, monkeypatch)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     assert timed == ["12 ring", *chapter.variants()] and len(timed) == 4
     assert sum(bool(row.get("rung")) for row in rows) == 1

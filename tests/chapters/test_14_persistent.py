@@ -15,7 +15,7 @@ import torch
 from cutetut.course import notebooks
 from cutetut.inspect.compiled import inspect
 from cutetut.measure import bench, mistakes
-from tests.chapters import drafts, exercises
+from tests.chapters import benchmarks, contract, exercises
 from tests.chapters.products import assert_product, normal
 
 CHAPTER = "14_persistent"
@@ -83,8 +83,8 @@ def test_the_kernels_keep_to_the_contract(chapter: ModuleType) -> None:
         chapter.streamk_gemm_kernel,
     )
     for before, after in zip(rungs, rungs[1:], strict=False):
-        drafts.assert_one_idea(before, after)
-    drafts.assert_contract(CHAPTER)
+        contract.assert_one_idea(before, after)
+    contract.assert_contract(CHAPTER)
 
 
 def test_the_old_tile_in_registers_needs_what_the_producer_gives(chapter: ModuleType, device: str) -> None:
@@ -248,7 +248,7 @@ def test_the_benchmark_has_rows_for_every_rung(
         return [dict.fromkeys(metrics, 1.0) for _ in chapter.COUNTED_ORDERS]
 
     monkeypatch.setattr(chapter.nsight, "count", counted)
-    timed = drafts.without_a_clock(chapter, monkeypatch)
+    timed = benchmarks.without_a_clock(chapter, monkeypatch)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     rungs = [f"14 {rung}" for rung in chapter.RUNGS]
     orders = [f"14 order {order}" for order in chapter.TIMED_ORDERS]
