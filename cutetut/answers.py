@@ -1,7 +1,7 @@
 """Read a reader's answer to an exercise in whatever form it comes, or say what is missing; never a traceback.
 
-A check is a function decorated with `judged`. It asks `number`, `numbers`, `truths` or `layout` for the answer's value,
-and raises `NotYet` with a hint where the answer is wrong.
+A check is a function decorated with `judged`. It asks `number`, `numbers`, `real`, `truths` or `layout` for the value
+of an answer, and raises `NotYet` with a hint where it is wrong.
 """
 
 from __future__ import annotations
@@ -47,6 +47,26 @@ def number(answer: Any, what: str = "the answer") -> int:
 
     Raises NotYet for text, None, NaN, truth values, and anything that is not one number.
     """
+    answer = _scalar(answer, what, "a whole number")
+    if not _is_whole(answer):
+        raise NotYet(f"{what} is a whole number, not {answer}")
+    return int(answer)
+
+
+def real(answer: Any, what: str = "the answer") -> float:
+    """Return a finite number: Python's, numpy's, or of a tensor with one element. Raises NotYet for all else."""
+    answer = _scalar(answer, what, "a number")
+    try:
+        value = float(answer)
+    except OverflowError:
+        value = math.inf
+    if not math.isfinite(value):
+        raise NotYet(f"{what} is a finite number, not {value}")
+    return value
+
+
+def _scalar(answer: Any, what: str, kind: str) -> Any:
+    """Python's number for an answer that is one number. Raises NotYet, which says which `kind` is wanted."""
     item = getattr(answer, "item", None)
     if callable(item):
         try:
@@ -54,10 +74,8 @@ def number(answer: Any, what: str = "the answer") -> int:
         except (TypeError, ValueError, RuntimeError):
             raise NotYet(f"{what} is one number, not {type(answer).__name__} with several") from None
     if not _is_real(answer):
-        raise NotYet(f"{what} is a whole number, not {_kind(answer)}")
-    if not _is_whole(answer):
-        raise NotYet(f"{what} is a whole number, not {answer}")
-    return int(answer)
+        raise NotYet(f"{what} is {kind}, not {_kind(answer)}")
+    return answer
 
 
 def numbers(answer: Any, count: int, what: str = "the answer") -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from fractions import Fraction
 from typing import Any
 
 import cutlass.cute as cute
@@ -31,6 +32,17 @@ def test_a_number_of_any_size_is_read() -> None:
 def test_what_is_no_number_is_a_hint(answer: Any) -> None:
     with pytest.raises(NotYet, match="number"):
         answers.number(answer)
+
+
+@pytest.mark.parametrize("answer", [2.5, np.float32(2.5), np.array([2.5]), torch.tensor(2.5), Fraction(5, 2)])
+def test_a_real_number_in_any_form_is_read(answer: Any) -> None:
+    assert answers.real(answer) == 2.5 and type(answers.real(answer)) is float
+
+
+@pytest.mark.parametrize("answer", [None, True, "2.5", (2.5,), [2.5], float("nan"), -float("inf"), 10**400, ONE_NAN])
+def test_what_is_no_real_number_is_a_hint(answer: Any) -> None:
+    with pytest.raises(NotYet, match="number"):
+        answers.real(answer)
 
 
 @pytest.mark.parametrize(
