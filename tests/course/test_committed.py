@@ -92,7 +92,8 @@ def test_the_notebook_prints_here_what_it_printed_when_recorded(name, tmp_path):
     assert ran is not None and int(ran[1]) == len(notebooks.code_cells(notebooks.read(name)))
 
 
-FROM_C = "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.puts(b'2')\nflushed = libc.fflush(None)"
+# ipykernel reads what C code prints in a thread, and does not wait for that thread at a cell's end
+FROM_C = "import ctypes, time\nlibc = ctypes.CDLL(None)\nlibc.puts(b'2')\nflushed = libc.fflush(None)\ntime.sleep(1)"
 
 
 @pytest.mark.parametrize("source", ["print(2)", FROM_C], ids=["Python", "C"])

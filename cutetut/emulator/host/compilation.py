@@ -157,7 +157,8 @@ def _anywhere(text: str) -> tuple[str, list[str]]:
     """A module's text with numbers for the folders of its source files, and these folders.
 
     A notebook's cells stand in a folder with the number of the process that runs them, a test's kernels in a scratch
-    folder, a checkout anywhere: the same source in another folder is the same entry.
+    folder, a checkout anywhere: the same source in another folder is the same entry. Its PTX gets this process's
+    folders; the locations of its module keep those of whoever compiled it.
     """
     found = {escaped: _unescaped(escaped) for escaped in _PLACE.findall(text)}
     folders = {escaped: folder for escaped, folder in found.items() if not {'"', "\\"} & set(folder)}
