@@ -231,6 +231,18 @@ def assert_judged(
             assert said.startswith("not yet: ") and len(said) > 12 and said.count("\n") == 1, (answer, said)
 
 
+def answers_are_judged(checks: Mapping[str, tuple[Iterable[str], Iterable[str]]]) -> Callable[..., None]:
+    """The test that each check refuses its first answers and accepts its second, for a module like those above."""
+
+    @pytest.mark.emulator
+    @pytest.mark.parametrize("right", [False, True])
+    @pytest.mark.parametrize("check", checks)
+    def judged(names: dict[str, Any], capsys: pytest.CaptureFixture[str], check: str, right: bool) -> None:
+        assert_judged(check, checks[check][right], right, names, capsys)
+
+    return judged
+
+
 def assert_paired(chapter: str) -> None:
     """At least four exercises, each with a folded solution behind it that is tagged as such."""
     cells = notebooks.read(chapter).cells

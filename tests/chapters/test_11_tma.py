@@ -303,13 +303,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return exercises.judges(CHAPTER, tmp_path_factory.mktemp(CHAPTER), MORE)
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize("right", [False, True])
-@pytest.mark.parametrize("check", CHECKS)
-def test_answers_are_judged(
-    names: dict[str, Any], capsys: pytest.CaptureFixture[str], check: str, right: bool
-) -> None:
-    exercises.assert_judged(check, CHECKS[check][right], right, names, capsys)
+test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
 
 def test_each_solution_belongs_to_an_exercise() -> None:

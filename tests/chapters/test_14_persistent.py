@@ -238,9 +238,8 @@ def test_the_benchmark_has_rows_for_every_rung(
     monkeypatch.setattr(chapter, "ODD", ((128, 128, 192),))
     small = chapter.Plan(**SMALL)  # 132 CTAs at once are more than there are tiles
     monkeypatch.setattr(chapter, "Plan", lambda: small)
-    monkeypatch.setattr(chapter.bench, "data_file", lambda stem: tmp_path / f"{stem}.json")
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
     monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
-    monkeypatch.setattr(chapter.records.provenance, "collect", dict)
     asked: list[Any] = []
 
     def counted(program: list[str], kernels: str, metrics: list[str]) -> list[dict[str, float]]:
@@ -450,11 +449,7 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 }
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("which", [0, 1])
-def test_answers_are_judged(names: dict[str, Any], capsys: pytest.CaptureFixture[str], check: str, which: int) -> None:
-    exercises.assert_judged(check, CHECKS[check][which], bool(which), names, capsys)
+test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
 
 def test_each_solution_belongs_to_an_exercise() -> None:

@@ -155,12 +155,16 @@ def branches_of_a_graph(d: Data) -> None:
         graph.replay()
 
 
-def a_graph_and_a_launch(d: Data) -> None:
+def replay_double_on_first(d: Data) -> None:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         on(torch.cuda.current_stream(), run_double, d.x, d.t)
     with torch.cuda.stream(d.first):
         graph.replay()
+
+
+def a_graph_and_a_launch(d: Data) -> None:
+    replay_double_on_first(d)
     on(d.second, run_mirror, d.t, d.y)
 
 
@@ -270,11 +274,7 @@ def joined_branches(d: Data) -> None:
 
 
 def a_graph_then_its_stream(d: Data) -> None:
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        on(torch.cuda.current_stream(), run_double, d.x, d.t)
-    with torch.cuda.stream(d.first):
-        graph.replay()
+    replay_double_on_first(d)
     on(d.first, run_mirror, d.t, d.y)
 
 
