@@ -100,3 +100,10 @@ def print_grid_kernel():
 @cute.jit
 def print_grid():
     print_grid_kernel().launch(grid=(2, 1, 1), block=(34, 1, 1))
+
+
+@cute.kernel
+def multiply(x: cute.Tensor, a: cutlass.Float32):
+    """x[i] *= a, for tests of how kernels are launched."""
+    i, _, _ = cute.arch.thread_idx()
+    x[i] = x[i] * a

@@ -15,24 +15,19 @@ from cutlass.cute.runtime import from_dlpack
 
 from cutetut import backend
 from cutetut.emulator.host import driver, live
+from tests.emulator.dsl_kernels import multiply
 
 pytestmark = pytest.mark.emulator
 
 
-@cute.kernel
-def scale(x: cute.Tensor, a: cutlass.Float32):
-    i, _, _ = cute.arch.thread_idx()
-    x[i] = x[i] * a
-
-
 @cute.jit
 def scale_only(x: cute.Tensor, a: cutlass.Float32):
-    scale(x, a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+    multiply(x, a).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 
 @cute.jit
 def scale_any(x, a: cutlass.Float32):  # takes torch tensors as they are
-    scale(x, a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+    multiply(x, a).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 
 def test_a_notebook_cell_counts_as_a_file(tmp_path: Path) -> None:

@@ -20,25 +20,20 @@ from cutetut.emulator import ptx
 from cutetut.emulator.errors import OutOfBounds, PtxSyntaxError
 from cutetut.emulator.host import driver, torch_graphs
 from cutetut.emulator.host.cuda_api import CudaCallError
+from tests.emulator.dsl_kernels import multiply
 
 pytestmark = pytest.mark.emulator
 OPTION = "--enable-tvm-ffi"
 
 
-@cute.kernel
-def scale(x: cute.Tensor, a: cutlass.Float32):
-    i, _, _ = cute.arch.thread_idx()
-    x[i] = x[i] * a
-
-
 @cute.jit
 def scale_32(x: cute.Tensor, a: cutlass.Float32):
-    scale(x, a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+    multiply(x, a).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 
 @cute.jit
 def scale_64(x: cute.Tensor, a: cutlass.Float32 = 2.0, *, stream: cuda.CUstream):
-    scale(x, a).launch(grid=(1, 1, 1), block=(64, 1, 1), stream=stream)
+    multiply(x, a).launch(grid=(1, 1, 1), block=(64, 1, 1), stream=stream)
 
 
 class Pair(NamedTuple):
@@ -48,8 +43,8 @@ class Pair(NamedTuple):
 
 @cute.jit
 def scale_both(pair: Pair, a: cutlass.Float32):
-    scale(pair.first, a).launch(grid=(1, 1, 1), block=(32, 1, 1))
-    scale(pair.second, a + 1).launch(grid=(1, 1, 1), block=(32, 1, 1))
+    multiply(pair.first, a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+    multiply(pair.second, a + 1).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +55,7 @@ class Arguments:
 
 @cute.jit
 def scale_record(arguments: Arguments):
-    scale(arguments.x, arguments.a).launch(grid=(1, 1, 1), block=(32, 1, 1))
+    multiply(arguments.x, arguments.a).launch(grid=(1, 1, 1), block=(32, 1, 1))
 
 
 def numbers(n: int = 32) -> torch.Tensor:

@@ -18,19 +18,14 @@ from cutlass.cute.runtime import from_dlpack
 
 from cutetut.emulator.errors import OutOfBounds
 from cutetut.emulator.host import graphs
+from tests.emulator.dsl_kernels import multiply
 
 pytestmark = pytest.mark.emulator
 
 
-@cute.kernel
-def scale(x: cute.Tensor, a: cutlass.Float32):
-    i, _, _ = cute.arch.thread_idx()
-    x[i] = x[i] * a
-
-
 @cute.jit
 def run_scale(x: cute.Tensor, a: cutlass.Float32, n: cutlass.Int32, stream: cuda.CUstream):
-    scale(x, a).launch(grid=(1, 1, 1), block=(n, 1, 1), stream=stream)
+    multiply(x, a).launch(grid=(1, 1, 1), block=(n, 1, 1), stream=stream)
 
 
 def launch(x: torch.Tensor, a: float, stream: Any = None, n: int = 4) -> None:
