@@ -125,9 +125,10 @@ def offsets(of: LayoutText) -> list[int]:
 
 def one_line(error: Exception | str) -> str:
     """What an error of Python or of CuTe says, in one line without colours and file names; at most 200 characters."""
-    said = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split("-->")[0].split())
+    said = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
     verified = re.search(r"IR verification failed: (.*?) suggestion", said)
-    return textwrap.shorten(verified[1] if verified else said, 200, placeholder=" ...") or type(error).__name__
+    short = textwrap.shorten(verified[1] if verified else said.split("-->")[0], 200, placeholder=" ...")
+    return short or type(error).__name__
 
 
 def attempted(make: Callable[[], Made]) -> Made:
