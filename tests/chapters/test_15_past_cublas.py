@@ -149,7 +149,7 @@ def test_plans_that_cannot_be_made_are_refused(chapter: ModuleType) -> None:
 def test_shared_memory_and_registers_are_what_the_plans_say(chapter: ModuleType, device: str) -> None:
     """The compiled kernels, against a CTA's limit, and against half an SM where two are to fit."""
     C = torch.zeros(256, 256, dtype=BF16, device=device)
-    tensors = [chapter.persistent.as_cute(C)] * 3
+    tensors = [chapter.as_cute(C)] * 3
     for per_sm, bT in ((1, 256), (2, 64)):
         plan = chapter.Split(bT=bT, parts=1, per_sm=per_sm)
         info = inspect(chapter.cute.compile(chapter.split_launch, *tensors, chapter.current_stream(), plan))
@@ -228,7 +228,7 @@ SAYS = {
     "the neighbour's consumers are not counted": "InFlight: a copy overwrites shared memory",
     "own bytes announced": "AsyncMismatch: phase 0",
     "a CTA leaves early": "MissingBarrier: the CTA exits",
-    "sums before the ring is free": "MissingBarrier: store to shared memory",
+    "sums before the ring is free": "MissingBarrier: another CTA's shared memory is used before",
     "sums read before they are written": "MissingBarrier: store to shared memory",
     "no wait for the kernel before": "MissingBarrier: the TMA load reads",
 }
