@@ -109,6 +109,7 @@ def test_the_kernels_keep_to_the_contract(chapter: ModuleType) -> None:
         (chapter.persistent.store_piece, chapter.store_piece),
         (chapter.specialized.specialized_gemm_kernel, few.split_kernel),
         (whole.split_kernel, chapter.split_kernel),
+        (chapter.gemm_kernel, notebooks.changed(CHAPTER, chapter.PING_PONG).gemm_kernel),
     ):
         contract.assert_one_idea(old, new)
     assert not difference(whole.gemm_kernel, chapter.gemm_kernel).lines
@@ -239,6 +240,34 @@ def test_its_waves_are_counted_as_by_hand(chapter: ModuleType) -> None:
     assert chapter.cost(64, 28672, 4096, chapter.Split(parts=1, per_sm=2), 2)["waves"] == 1
 
 
+# --- what was tried
+
+
+def test_what_was_tried_multiplies(chapter: ModuleType, device: str) -> None:
+    assert len(chapter.TRIED) >= 9
+    for lines, plan in chapter.TRIED.values():
+        kernels = notebooks.changed(CHAPTER, lines)
+        small = kernels.Wide(**dataclasses.asdict(plan) | {"bN": 64, "clusters": 1})
+        agrees(kernels, device, (260, 72, 200), small)  # four tiles for a cluster: each consumer of the ping-pong has two
+
+
+@pytest.mark.emulator
+def test_a_ping_pong_needs_its_turns(chapter: ModuleType) -> None:
+    """A consumer that begins in an odd round of the ring waits for a parity that a fresh barrier has behind it."""
+    turns, none = chapter.PING_PONG, chapter.OWN_TILES
+    for lines, k_tiles, fault in ((turns, 8, False), (none, 8, True), (none, 3, False)):
+        kernels = notebooks.changed(CHAPTER, lines)
+        A, B = (torch.ones(rows, 64 * k_tiles).bfloat16() for rows in (256, 64))
+        C, order = torch.zeros(256, 64).bfloat16(), chapter.order_tensor(2, 1, "row", "cpu")
+        plan = kernels.Wide(bN=64, cluster=1, overlap=False)
+        assert plan.stages == 8
+        said = chapter.mistakes.report(kernels.gemm_launch, A, B, C, order, 1, chapter.stream_zero(), plan)
+        if fault:
+            assert said.startswith("Uninitialized") and "passed at once: parity 1" in said
+        else:
+            assert chapter.mistakes.faultless(said) and bool((C == 64 * k_tiles).all())
+
+
 # --- mistakes
 
 SAYS = {
@@ -299,6 +328,7 @@ def benched(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         "TURNS": 4,
         "PAIRS": {name: chapter.PAIRS[name] for name in ("as it should be", "no early launch")},
         "ZOO": {"odd": [(200, 264, 136)], "few": [(5, 136, 256)], "types": [(32, 128, 256, FP8)]},
+        "TRIED": {"what": ([], chapter.Wide(bN=64)), "how": (chapter.PING_PONG, chapter.Wide(bN=64, overlap=False))},
         "TUNED": ((32, 128, 256),), "BROUGHT": {"15 128x224, cluster 2": chapter.Wide(bN=224)},
         "rungs_before": lambda A, B, C: {"12": (lambda: C.copy_(A.float() @ B.float().T), C)},
     }.items():  # fmt: skip
@@ -321,7 +351,7 @@ def test_the_zoos_parts_have_a_row_for_every_shape(benched: tuple[ModuleType, li
         assert row["vendor"] == "torch" and row["cublaslt"] == "13.1.0" and row["model_us"] > 0 and row["plan"]
         assert row["dtype"] == ("float8_e4m3fn" if part == "types" else "bfloat16") and row["out"] == "bfloat16"
     parts = {name.removeprefix("benchmark_") for name in vars(chapter) if name.startswith("benchmark_")}
-    assert parts == {"squares", "odd", "layers", "few", "types", "tuner", "steps"}
+    assert parts == {"squares", "odd", "layers", "few", "types", "tuner", "steps", "tried"}
 
 
 @pytest.mark.emulator
@@ -329,10 +359,11 @@ def test_the_benchmark_has_the_ladder_the_steps_and_early_launch(
     benched: tuple[ModuleType, list[str]], tmp_path: Path
 ) -> None:
     chapter, timed = benched
-    rows = bench.validated([*chapter.benchmark(), *chapter.benchmark_steps(), *chapter.benchmark_tuner()], CHAPTER)
+    parts = chapter.benchmark, chapter.benchmark_steps, chapter.benchmark_tried, chapter.benchmark_tuner
+    rows = bench.validated([row for part in parts for row in part()], CHAPTER)
     early = ["15 early launch, stream", "15 early launch, graph"]
-    assert timed[:5] == ["12", "15 past cuBLAS", *early, *chapter.BROUGHT]
-    assert sum(bool(row.get("rung")) for row in rows) == 1 and len(timed) == 5 + 2
+    assert timed[:7] == ["12", "15 past cuBLAS", *early, *chapter.BROUGHT, "15 what", "15 how"]
+    assert sum(bool(row.get("rung")) for row in rows) == 1 and len(timed) == 7 + 2
     assert (tmp_path / "early").is_file() and (tmp_path / "mistakes").is_file()
 
 
