@@ -248,7 +248,7 @@ def test_what_was_tried_multiplies(chapter: ModuleType, device: str) -> None:
     for lines, plan in chapter.TRIED.values():
         kernels = notebooks.changed(CHAPTER, lines)
         small = kernels.Wide(**dataclasses.asdict(plan) | {"bN": 64, "clusters": 1})
-        agrees(kernels, device, (260, 72, 200), small)  # four tiles for a cluster: each consumer of the ping-pong has two
+        agrees(kernels, device, (260, 72, 200), small)  # two tiles for each consumer of the ping-pong
 
 
 @pytest.mark.emulator
