@@ -291,7 +291,8 @@ class Clocks:
         """What an arrival of too narrow a scope passes on to another CTA, whose warps are `kept`.
 
         The loads before it have their values, and bulk copies that were waited for are complete; but stores, and what
-        the agents `copied` wrote for threads of other CTAs, may arrive later.  Of single lanes everything counts as read.
+        the agents `copied` wrote for threads of other CTAs, may arrive later.  Of single lanes everything counts as
+        read.
         """
         self.views = VIEWS
         seen = np.zeros((VIEWS, known.seen.shape[1]), np.int64)
