@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 from types import ModuleType
@@ -31,9 +32,15 @@ TOLD = {
     "peer": ("InFlight: load of shared memory", ["cute.copy(copy, cute.group_modes(row"]),
     "scope": ("MissingBarrier: load of shared memory", ["copied with cp.async", "# BUG scope", "cute.copy(copy, "]),
     "gone": ("MissingBarrier: the CTA exits", ["of_peer(row, 1 - rank"]),
-    "empty": ("MissingFence: the TMA store reads", ["CTA (1, 0, 0)", "state[i, tid] = Float32(0.0)", "cute.copy(store"]),
+    "empty": (
+        "MissingFence: the TMA store reads",
+        ["CTA (1, 0, 0)", "state[i, tid] = Float32(0.0)", "cute.copy(store"],
+    ),
     "unfenced": ("MissingFence: operand A of the WGMMA", ["cute.gemm(mma", "sX[i // cols, i % cols] ="]),
-    "two_groups": ("warning: a store to shared memory", ["WGMMA of warp 0", "sX[i // cols, i % cols] =", "cute.gemm(mma"]),
+    "two_groups": (
+        "warning: a store to shared memory",
+        ["WGMMA of warp 0", "sX[i // cols, i % cols] =", "cute.gemm(mma"],
+    ),
     "prefetch": ("InFlight: a copy overwrites shared memory", ["cute.copy(out, ", "cute.copy(copy, "]),
     "refill": ("MissingBarrier: a store to shared memory", ["c_shared[row, tid % 32] =", "cute.copy(store"]),
     "early": ("MissingBarrier: load of byte", ["= mT[cta, 127 - tid]", "mT[cta, tid] ="]),
@@ -93,7 +100,9 @@ def test_each_exhibit_has_a_plate_with_its_year_and_its_public_thread(museum: Mo
     runs = [cell.id.removesuffix("-run") for cell in cells if cell.id.endswith("-run")]
     assert len(runs) == len(museum.EXHIBITS)
     for number, (ident, name) in enumerate(zip(runs, museum.EXHIBITS, strict=True), start=1):
-        plate, kernel, run = (next(cell.source for cell in cells if cell.id == ident + end) for end in ("-md", "", "-run"))
+        plate, kernel, run = (
+            next(cell.source for cell in cells if cell.id == ident + end) for end in ("-md", "", "-run")
+        )
         thread = ident.rsplit("-", 1)[1]
         assert f"\n### {number}. " in f"\n{plate}" and re.search(r", 20\d\d, ", plate) and "*Cost:*" in plate
         assert re.search(rf"\(https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/{thread}\)", plate), ident
@@ -201,28 +210,125 @@ def only_one_turn(mX: cute.Tensor, mY: cute.Tensor):
 
 
 @cute.kernel
-def zeros(*arguments):
+def zeros(mX: cute.Tensor, mY: cute.Tensor):
     tid, _, _ = cute.arch.thread_idx()
-    arguments[-1][tid] = 0.0
+    for i in cutlass.range(tid, cute.size(mY), 128):
+        mY[cute.idx2crd(i, mY.shape)] = 0.0
 
 
 @cute.kernel
-def writes_nothing(*arguments):
+def writes_nothing(mX: cute.Tensor, mY: cute.Tensor):
     pass
+
+
+@cute.kernel
+def zeros_beside_tma(store: cute.CopyAtom, tY: cute.Tensor, mX: cute.Tensor, mY: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    for i in cutlass.range_constexpr(2):
+        mY[4 * i + tid // 32, tid % 32] = 0.0
+
+
+@cute.kernel
+def without_tma(store: cute.CopyAtom, tY: cute.Tensor, mX: cute.Tensor, mY: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    for i in cutlass.range_constexpr(2):
+        mY[4 * i + tid // 32, tid % 32] = 5.0 * mX[4 * i + tid // 32, tid % 32]
 """
-KERNELS = ["nothing", "from_torch", "zeros", "writes_nothing", "lambda A, B: A @ B.T", *exercises.OTHER]
+
+FENCE, SYNC = 'cute.arch.fence_proxy("async.shared", space="cta")\n', "cute.arch.sync_threads()\n"
+# other right answers, as changes of the folded ones: exercise, what it is called, what is replaced
+VARIANTS: dict[str, tuple[int, list[tuple[str, str]]]] = {
+    "next_parity": (2, [("(n & 1) ^ 1", "(n + 1) & 1")]),
+    "consumers_begin": (
+        2,
+        [
+            (
+                "    for n in cutlass.range(mX",
+                "    if tid >= 32:\n        cute.arch.mbarrier_arrive(empty)\n    for n in cutlass.range(mX",
+            ),
+            ("(n & 1) ^ 1", "n & 1"),
+        ],
+    ),
+    "wait_from_the_second": (
+        2,
+        [
+            (
+                "            cute.arch.mbarrier_wait(empty, (n & 1) ^ 1)",
+                "            if n > 0:\n                cute.arch.mbarrier_wait(empty, (n & 1) ^ 1)",
+            ),
+        ],
+    ),
+    "meet_first": (
+        3,
+        [
+            ("        row[tid] = mX[n, rank, tid]", "        meet()\n        row[tid] = mX[n, rank, tid]"),
+            ("        meet()  # in", "    meet()  # in"),
+        ],
+    ),
+    "two_places": (
+        3,
+        [
+            ("row = shared(128)", "row = shared(256)"),
+            ("row[tid] =", "row[128 * n + tid] ="),
+            ("rank, tid)", "rank, 128 * n + tid)"),
+        ],
+    ),
+    "another_barrier": (
+        3,
+        [("        meet()  # in", "        cute.arch.cluster_arrive()\n        cute.arch.cluster_wait()  # in")],
+    ),
+    "fence_by_the_reader": (
+        4,
+        [
+            (f"    {FENCE}    {SYNC}", f"    {SYNC}"),
+            ("    if tid < 32:\n", f"    if tid < 32:\n        {FENCE}"),
+        ],
+    ),
+    "all_fences": (
+        4,
+        [("    cute.arch.sync_threads()", '    cute.arch.fence_proxy("async.global")\n    cute.arch.sync_threads()')],
+    ),
+    "from_shared_memory": (5, [("= mY[4 * i + row, column]", "= tile[4 * i + row, column]")]),
+    "two_waits": (5, [("wait_group(0)", "wait_group(0, read=True)\n        cute.arch.cp_async_bulk_wait_group(0)")]),
+    "named_barrier": (
+        5,
+        [
+            (
+                "    cute.arch.sync_threads()\n    for",
+                "    cute.arch.barrier(barrier_id=1, number_of_threads=128)\n    for",
+            )
+        ],
+    ),
+}
+
+
+def variant(name: str) -> str:
+    """The source of another right kernel."""
+    number, changes = VARIANTS[name]
+    source = notebooks.definitions(exercises.cell(CHAPTER, f"ex{number}-solution"))
+    source = re.sub(r"def \w+\(", f"def {name}(", source)
+    return functools.reduce(replaced, changes, source)
+
+
+def replaced(source: str, change: tuple[str, str]) -> str:
+    assert source.count(change[0]) == 1, (change[0], source)
+    return source.replace(*change)
+
+
+NO_KERNEL = ["nothing", "from_torch", "lambda A, B: A @ B.T", *exercises.OTHER]
+ONE_CTA, WITH_TMA = [*NO_KERNEL, "zeros", "writes_nothing"], [*NO_KERNEL, "zeros_beside_tma", "writes_nothing"]
 CHECKS: dict[str, tuple[list[str], list[str]]] = {
-    "check_sum": ([*KERNELS, "only_one_turn"], ["two_rows", "without_shared_memory", "fence_for_all"]),
-    "check_handover": (KERNELS, []),
-    "check_swap": (KERNELS, []),
-    "check_fence": (KERNELS, []),
-    "check_return": (KERNELS, []),
+    "check_sum": ([*ONE_CTA, "only_one_turn"], ["two_rows", "without_shared_memory", "fence_for_all"]),
+    "check_handover": (ONE_CTA, ["next_parity", "consumers_begin", "wait_from_the_second"]),
+    "check_swap": (ONE_CTA, ["meet_first", "two_places", "another_barrier"]),
+    "check_fence": (WITH_TMA, ["fence_by_the_reader", "all_fences", "without_tma"]),
+    "check_return": ([*WITH_TMA, "without_tma"], ["from_shared_memory", "two_waits", "named_barrier"]),
 }
 
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return exercises.judges(CHAPTER, tmp_path_factory.mktemp("museum"), MORE)
+    return exercises.judges(CHAPTER, tmp_path_factory.mktemp("museum"), "\n\n".join([MORE, *map(variant, VARIANTS)]))
 
 
 test_checks = exercises.answers_are_judged(CHECKS)
