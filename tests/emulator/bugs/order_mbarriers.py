@@ -251,6 +251,12 @@ def neighbours(mX: cute.Tensor, mY: cute.Tensor):
     neighbours_kernel(mX, mY).launch(grid=(2, 1, 1), block=(THREADS, 1, 1), cluster=(2, 1, 1))
 
 
+@cute.jit
+def meet():
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+
+
 @cute.kernel
 def copied_kernel(mX: cute.Tensor, mY: cute.Tensor):
     """Each CTA copies its row, waits for the copies, and tells the other one."""
@@ -260,8 +266,7 @@ def copied_kernel(mX: cute.Tensor, mY: cute.Tensor):
     if tid == 0:
         cute.arch.mbarrier_init(full, THREADS)
     cute.arch.mbarrier_init_fence()
-    cute.arch.cluster_arrive()
-    cute.arch.cluster_wait()
+    meet()
     atom = cute.make_copy_atom(cpasync.CopyG2SOp(), cutlass.Float32, num_bits_per_copy=32)
     cute.copy(atom, cute.local_tile(mX[rank, None], (1,), (tid,)), cute.local_tile(row, (1,), (tid,)))  # by the owner
     cute.arch.cp_async_commit_group()
@@ -269,8 +274,7 @@ def copied_kernel(mX: cute.Tensor, mY: cute.Tensor):
     cute.arch.mbarrier_arrive(full, 1 - rank, scope=MemScopeKind.CLUSTER)  # passes the copy on
     cute.arch.mbarrier_wait(full, 0)
     mY[rank, tid] = load_from_the_other(row.iterator + (THREADS - 1 - tid), rank)
-    cute.arch.cluster_arrive()
-    cute.arch.cluster_wait()
+    meet()
 
 
 @cute.jit
