@@ -166,6 +166,7 @@ def test_the_benchmark_tries_every_exhibit_and_its_tables_are_shown(
     shown = capsys.readouterr().out
     assert "right   0, wrong   0, hangs" in shown and shown.count("right  60, wrong  40") == 33
     assert len(re.findall(r"^ ?\d+  \w+ +1 +-$", shown, re.MULTILINE)) == 17
+    assert "right every time: none\n" in shown and "\nhang: staged\n" in shown and "no tool reports: none\n" in shown
 
 
 MORE = """
