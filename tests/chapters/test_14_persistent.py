@@ -271,8 +271,8 @@ def table() -> list[tuple[list[int], list[str], str]]:
 
 
 def test_the_walk_names_what_is_here(chapter: ModuleType) -> None:
-    source = notebooks.tagged_source(CHAPTER) + notebooks.tagged_source("13_specialized")
-    source += notebooks.tagged_source("12_ring")
+    source = notebooks.tagged_source(CHAPTER) + notebooks.tagged_source("13_warp_specialized")
+    source += notebooks.tagged_source("12_tma_pipeline")
     assert len(table()) >= 18
     for lines, there, here in table():
         assert len(there) in (1, len(lines)), there

@@ -40,6 +40,7 @@ KERNELS = {
     "cluster": Kernel("order_mbarriers", "cluster", elementwise((2, THREADS), _of_the_other)),
     "fenced_cluster": Kernel("order_mbarriers", "fenced_cluster", elementwise((2, THREADS), _of_the_other)),
     "neighbours": Kernel("order_mbarriers", "neighbours", elementwise((2, THREADS), _of_the_other)),
+    "copied": Kernel("order_mbarriers", "copied", elementwise((2, THREADS), _of_the_other)),
     "tma_copy": Kernel("tma_copy", "run", CASES["tma_copy"]),
 }
 
@@ -77,6 +78,10 @@ MISTAKES = {
     "remote_reader_is_not_waited_for": Mistake(
         "neighbours", (("# has been read", NOTHING),), RACE, ("# for the neighbour", "# the remote load")
     ),
+    "copy_passed_on_with_the_scope_of_the_cta": Mistake(
+        "copied", (("# passes the copy on", "cute.arch.mbarrier_arrive(full, 1 - rank)"),), RACE,
+        ("# by the owner", "cute.arch.mbarrier_arrive(full, 1 - rank)", "# the remote load"),
+    ),
     # a wait sees only whether the last phase of its parity is complete: it must not fall behind by two
     "two_phases_ahead": Mistake(
         "rounds", (("# the number before has been read", NOTHING),), (Deadlock, MissingBarrier, IllegalInstruction),
@@ -108,6 +113,9 @@ HARMLESS: Harmless = {
     ),
     "remote_arrival_after_a_fence": (
         "neighbours", (("# tells it", f"{FENCE}; cute.arch.mbarrier_arrive(full, 1 - rank)"),),
+    ),
+    "copy_passed_on_after_a_fence": (
+        "copied", (("# passes the copy on", f"{FENCE}; cute.arch.mbarrier_arrive(full, 1 - rank)"),),
     ),
     "remote_arrival_relaxed_after_a_fence": ("neighbours", (("# tells it", f"{FENCE}; {RELAXED}"),)),
     "remote_reader_arrives_with_the_scope_of_the_cluster": (

@@ -116,6 +116,8 @@ _MBARRIERS = {
     "remote_arrival_relaxed": "a relaxed arrival at another CTA's mbarrier hands over what was stored",
     "remote_arrival_relaxed_after_a_fence_of_the_cta": "the fence before a relaxed arrival at another CTA's mbarrier "
     "has the scope of the CTA",
+    "copy_passed_on_with_the_scope_of_the_cta": "an arrival at another CTA's mbarrier, with the scope of the CTA, "
+    "hands over what cp.async has copied",
     "remote_reader_is_not_waited_for": "a row is overwritten without waiting until the other CTA has read it",
     "cluster_arrival_relaxed": "a relaxed arrival at the cluster's barrier hands over what was stored",
     "cluster_arrival_relaxed_after_a_fence_of_the_cta": "the fence before a relaxed arrival at the cluster's barrier "
