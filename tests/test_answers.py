@@ -216,7 +216,7 @@ def test_what_a_function_raises_is_a_hint_of_one_line() -> None:
         (KeyError(), "KeyError"),
         (ValueError("\x1b[31ma\x1b[0m  bad\n   shape"), "a bad shape"),
         (RuntimeError("no such op --> /some/file.py:3\n  x = 1"), "no such op"),
-        (RuntimeError("x --> f.py:3: IR verification failed: 'cute.copy' op is bad\n suggestion: -"), "'cute.copy' op is bad"),
+        (RuntimeError("x --> f: IR verification failed: 'cute.copy' op is bad\n suggestion:"), "'cute.copy' op is bad"),
     ],
 )
 def test_an_error_is_told_in_one_line(error: Exception, line: str) -> None:

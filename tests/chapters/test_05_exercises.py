@@ -15,6 +15,9 @@ P = PERMUTATIONS["(16,4):(4,1)"]
 maps = {name: ThreadMap.of(partition_by(p)) for name, p in PERMUTATIONS.items()}
 """
 ANSWERS = """
+PRODUCT = torch.ones(3, 3) @ torch.ones(3, 3).T
+
+
 def plain(tCrC, tCgC):
     cute.autovec_copy(tCrC, tCgC)
 
@@ -127,6 +130,7 @@ WRONG = {  # a part of what the check has to say
         "None, None": "whole number",
         "np.arange(3), 0": "one number",
         "True, 44": "whole number",
+        "PRODUCT, 44": "one number",
     },
     2: {
         '"(1,(4,2),8):(0,(8,512),1)"': "is not 1",
@@ -141,6 +145,7 @@ WRONG = {  # a part of what the check has to say
         "(4, 2)": "",
         "np.float64(2)": "",
         "lambda: None": "",
+        "PRODUCT": "",
     },
     3: {
         "((16, 4), (4, 1)), ((16, 4), (4, 1))": "thread 17 owns rows 4 5 6 7",
@@ -155,6 +160,9 @@ WRONG = {  # a part of what the check has to say
         "(1,), None": "",
         "3, 4": "",
         "np.ones(2), None": "",
+        "np.float32(3), None": "",
+        "PRODUCT, PRODUCT": "",
+        "lambda A, B: A @ B.T, None": "",
     },
     4: {
         "((16, 4), (4, 1)), ((16, 4), (4, 1)), GRID": "rows 0 4",
@@ -167,6 +175,7 @@ WRONG = {  # a part of what the check has to say
         "1, 2, 3": "",
         "None, ((32, 4), (4, float('nan'))), GRID": "",
         "'text', (1,), np.float32(3)": "",
+        "None, None, PRODUCT": "",
     },
     5: {
         f'"{A_LAYOUT}", 0': "thread 37 does not start at 0",
@@ -179,6 +188,9 @@ WRONG = {  # a part of what the check has to say
         "546, 546": "such as",
         "None, 546": "such as",
         "(1, 2), (3, 4)": "",
+        f'"{A_LAYOUT}", (546,)': "whole number",
+        "PRODUCT, PRODUCT": "",
+        "np.float32(3), 546": "",
     },
     6: {
         "plain": "64 requests per warp",

@@ -142,6 +142,7 @@ WRONG = {  # a part of what the check has to say
         "(15, 2), 2": "whole number",
         "True, 2": "whole number",
         "lane, v": "one number",
+        "A @ B.T, 2": "one number",
     },
     2: {
         "64": "32 wavefronts",
@@ -156,6 +157,8 @@ WRONG = {  # a part of what the check has to say
         "None": "not None",
         "'72'": "not text",
         "(72,)": "whole number",
+        "A @ B.T": "one number",
+        "lambda pitch: 72": "whole number",
     },
     3: {
         "((16,), (1,))": "[0, 1, 8, 9]",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 from pathlib import Path
 from types import ModuleType
@@ -246,7 +247,7 @@ def test_its_waves_are_counted_as_by_hand(chapter: ModuleType) -> None:
 def test_what_was_tried_multiplies(chapter: ModuleType, device: str) -> None:
     assert len(chapter.TRIED) >= 9
     for lines, plan in chapter.TRIED.values():
-        kernels = notebooks.changed(CHAPTER, lines)
+        kernels = notebooks.changed(CHAPTER, lines) if lines else chapter
         small = kernels.Wide(**dataclasses.asdict(plan) | {"bN": 64, "clusters": 1})
         agrees(kernels, device, (260, 72, 200), small)  # two tiles for each consumer of the ping-pong
 
@@ -287,7 +288,7 @@ def test_mistakes(chapter: ModuleType, name: str) -> None:
     assert {*chapter.MISTAKES} == {*SAYS}
     launch, tensors = chapter.chain(name, 256, "cpu")
     chapter.refill(*tensors[:4])
-    said = chapter.mistakes.report(launch, *map(chapter.as_cute, tensors[:4]), tensors[4], chapter.stream_zero())
+    said = chapter.mistakes.report(launch, *tensors, chapter.stream_zero(), 256)
     if name in SAYS:
         assert said.startswith(SAYS[name]), said
     else:
@@ -400,6 +401,50 @@ def test_the_ladder_has_every_chapters_product(chapter: ModuleType, device: str)
         result.fill_(torch.nan)
         launch()
         assert_product(result, A, B)
+
+
+def of_table(chapter: ModuleType, shape: tuple[Any, ...], kernel: str, plan: Any = None) -> list[dict[str, Any]]:
+    """Rows of both methods as a benchmark returns them, at half the vendor's speed."""
+    M, N, K, dtype, out = chapter.typed(*shape)
+    said = chapter.told(plan or chapter.choose(M, N, K, dtype, out))
+    size = {"M": M, "N": N, "K": K, "dtype": str(dtype)[6:], "out": str(out)[6:], "plan": said}
+    speed = {"ours_tflops": 1.0, "vendor_tflops": 2.0, "ratio": 0.5, "ours_us": 2.0, "us": 2.0, "model_us": 3.0}
+    names = {"kernel": kernel, "vendor": "torch", "inputs": "none"}
+    return [{**size, **names, **speed, "method": f"{method} of a test"} for method in ("burst", "sustained")]
+
+
+def test_the_page_shows_what_was_measured_and_what_failed(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The cells that read tables, with tables of every part; one shape of "odd" has no row."""
+    machine = json.loads(bench.data_file("07_mma_sync").read_text())["provenance"]
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    names = vars(chapter).copy()
+    tables = {part: [row for shape in shapes for row in of_table(chapter, shape, "15 the model's choice")]
+              for part, shapes in chapter.ZOO.items()}  # fmt: skip
+    tables["odd"] = tables["odd"][2:]
+    tables[""] = of_table(chapter, (4096, 4096, 4096), "15 past cuBLAS")
+    tables["steps"] = [row for name in chapter.BROUGHT for row in of_table(chapter, chapter.ODD, name)]
+    tables["steps"] += of_table(chapter, (64, 4096, 4096), "15 early launch, graph")
+    tables["tried"] = of_table(chapter, (4096, 4096, 4096), "15 ping-pong")
+    tables["tuner"] = of_table(chapter, chapter.TUNED[0], "15 best")
+    contents: dict[str, dict[str, Any]] = {f"_{part}" if part else "": {"rows": rows} for part, rows in tables.items()}
+    contents["_early"] = {"early": {"no wait": {"began": -5, "had": 7, "read": [0.0]}}}
+    contents["_mistakes"] = {"mistakes": [{"mistake": "a CTA leaves early", "right": 9, "wrong": 1, "ended": "ends"}]}
+    for name, content in contents.items():
+        head = {"notebook": CHAPTER, "provenance": machine, "code_hash": "of an earlier version"}
+        (tmp_path / f"{CHAPTER}{name}.json").write_text(json.dumps(head | content))
+    for name in ("stake", "recorded", "zoo-recorded", "early-recorded", "mistakes-recorded"):
+        exec(exercises.cell(CHAPTER, name), names)
+    exec("tried = " + exercises.cell(CHAPTER, "tried").split("\ntried = ")[1], names)
+    said = capsys.readouterr().out
+    for text in (
+        "5120x5120x5120 torch.bfloat16 has failed, and has no row", "geometric mean 0.500, lowest 0.500, 35 shapes",
+        "5000: 15 128x224, cluster 2", "<- the model's choice", "64x28672x4096 -> float32",
+        "the reader began      -5 ns", "early launch, graph    sustained", "right  9, wrong  1", "ping-pong",
+    ):  # fmt: skip
+        assert text in said, said
+    assert names["ladder"] is not None
 
 
 # --- exercises

@@ -14,6 +14,7 @@ import torch
 
 from cutetut.course import notebooks, provenance
 from cutetut.explore import under
+from cutetut.inspect.diagnose import NO_FAULT
 from cutetut.measure import bench, mistakes, records, sanitizer
 from tests.chapters import benchmarks, exercises
 
@@ -82,7 +83,7 @@ def test_an_exhibit_is_told(museum: ModuleType, name: str) -> None:
 def test_mended_it_is_silent_and_right(museum: ModuleType, name: str) -> None:
     for completes in ("late", "early", "random:3"):
         said, right = asked(museum, name + museum.FIXED, completes)
-        assert said == mistakes.NO_FAULT and right, (completes, said)
+        assert said == NO_FAULT and right, (completes, said)
 
 
 def test_each_mistake_is_marked_once_and_its_kernel_is_short(museum: ModuleType) -> None:
@@ -165,6 +166,7 @@ def test_the_benchmark_tries_every_exhibit_and_its_tables_are_shown(
     shown = capsys.readouterr().out
     assert "right   0, wrong   0, hangs" in shown and shown.count("right  60, wrong  40") == 33
     assert len(re.findall(r"^ ?\d+  \w+ +1 +-$", shown, re.MULTILINE)) == 17
+    assert "right every time: none\n" in shown and "\nhang: staged\n" in shown and "no tool reports: none\n" in shown
 
 
 MORE = """

@@ -34,6 +34,7 @@ KERNELS = {
     "handover": Kernel("order_mbarriers", "handover", elementwise((THREADS,), mirrored)),
     "fenced_handover": Kernel("order_mbarriers", "fenced_handover", elementwise((THREADS,), mirrored)),
     "rounds": Kernel("order_mbarriers", "rounds", elementwise((3,), lambda x: x[:, None].expand(3, 32))),
+    "buffers": Kernel("order_mbarriers", "buffers", elementwise((6, 32), lambda x: x)),
     "beside": Kernel("order_mbarriers", "beside", elementwise((THREADS,), mirrored)),
     "bulk": Kernel("order_mbarriers", "bulk", elementwise((THREADS,), mirrored)),
     "again": Kernel("order_mbarriers", "again", elementwise((THREADS,), lambda x: x.flip(0)[:32].repeat(4))),
@@ -86,6 +87,14 @@ MISTAKES = {
     "two_phases_ahead": Mistake(
         "rounds", (("# the number before has been read", NOTHING),), (Deadlock, MissingBarrier, IllegalInstruction),
         ("mbarrier_wait(full, n & 1)",),
+    ),
+    "one_mbarrier_for_two_buffers": Mistake(
+        "buffers",
+        (
+            ("# one for each buffer", "cute.arch.mbarrier_arrive(full)"),
+            ("# that of the buffer", "cute.arch.mbarrier_wait(full, n % 2)"),
+        ),
+        (Deadlock,), ("mbarrier_wait(full, n % 2)",),
     ),
     "store_over_an_mbarrier": Mistake(
         "beside", (("SHIFT = 0", "SHIFT = 2"),), OVERWRITTEN, ("row[tid + SHIFT] = mX[tid]", "# behind the row\n"),

@@ -124,6 +124,7 @@ _MBARRIERS = {
     "has the scope of the CTA",
     "cluster_arrival_relaxed_without_fence": "a relaxed arrival at the cluster's barrier without the fence before it",
     "two_phases_ahead": "a producer runs two phases ahead of a waiter, who knows only parities",
+    "one_mbarrier_for_two_buffers": "one mbarrier for two buffers: a phase is over before it is waited for",
     "store_over_an_mbarrier": "an ordinary store over a live mbarrier",
     "copy_over_an_mbarrier": "a bulk copy over a live mbarrier",
     "mbarrier_initialised_twice": "an mbarrier initialised again without mbarrier.inval",
