@@ -13,6 +13,7 @@ from cutetut.course import notebooks
 from cutetut.inspect import profile
 from cutetut.measure import bench, mistakes
 from tests.chapters import benchmarks, contract, exercises
+from tests.chapters.attentions import exact, problem, wrong
 
 CHAPTER = "17_attention"
 
@@ -20,22 +21,6 @@ CHAPTER = "17_attention"
 @pytest.fixture(scope="module")
 def chapter() -> ModuleType:
     return notebooks.load(CHAPTER, bench.BENCH_TAGS)
-
-
-def problem(rng: np.random.Generator, device: str, heads: int, S: int, T: int, D: int) -> list[torch.Tensor]:
-    shapes = ((heads, S, D), (heads, T, D), (heads, T, D))
-    return [torch.from_numpy(rng.standard_normal(shape)).bfloat16().to(device) for shape in shapes]
-
-
-def exact(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, scale: float) -> np.ndarray:
-    q, k, v = (t.double().cpu().numpy() for t in (Q, K, V))
-    scores = scale * q @ k.transpose(0, 2, 1)
-    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
-    return weights / weights.sum(axis=2, keepdims=True) @ v
-
-
-def wrong(out: torch.Tensor, expected: np.ndarray, atol: float = 1e-3) -> int:
-    return int((~(np.abs(out.double().cpu().numpy() - expected) <= atol + 2**-8 * np.abs(expected))).sum())
 
 
 @pytest.mark.parametrize("shape", [(2, 130, 37, 24), (1, 5, 64, 8)])
