@@ -56,6 +56,14 @@ def without_a_clock(
     return timed
 
 
+def keep_mistakes(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Let `benchmark()` try no mistake; what it would have recorded is listed, of each mistake its name."""
+    kept: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
+    monkeypatch.setattr(chapter.records, "write", lambda *what: kept.append(what))
+    return kept
+
+
 def keep_tables_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let chapters write their tables to this folder, and read them there."""
     monkeypatch.setattr(bench, "data_file", lambda stem: folder / f"{stem}.json")

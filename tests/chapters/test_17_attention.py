@@ -107,10 +107,8 @@ def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
 
 @pytest.mark.emulator
 def test_the_benchmark_measures_both(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[Any] = []
     monkeypatch.setattr(chapter, "SIZE", (1, 40, 40, 16))
-    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
-    monkeypatch.setattr(chapter.records, "write", lambda *what: kept.append(what))
+    kept = benchmarks.keep_mistakes(chapter, monkeypatch)
     timed = benchmarks.without_a_clock(chapter, monkeypatch)
     torch.manual_seed(17)
     assert len(bench.validated(chapter.benchmark(), CHAPTER)) == 2

@@ -125,10 +125,8 @@ def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
 
 @pytest.mark.emulator
 def test_the_benchmark_measures_all_kernels(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[Any] = []
     monkeypatch.setattr(chapter, "SIZE", (1, 40, 40, 16))
-    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
-    monkeypatch.setattr(chapter.records, "write", lambda *what: kept.append(what))
+    kept = benchmarks.keep_mistakes(chapter, monkeypatch)
     timed = benchmarks.without_a_clock(chapter, monkeypatch)
     torch.manual_seed(18)
     assert len(bench.validated(chapter.benchmark(), CHAPTER)) == 4
@@ -236,11 +234,7 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 }
 
 
-@pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return exercises.judges(CHAPTER, tmp_path_factory.mktemp(CHAPTER), f"import numpy as np\n{ANSWERS}")
-
-
+names = exercises.judge_names(CHAPTER, ANSWERS)
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
 
