@@ -107,13 +107,8 @@ def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
 
 @pytest.mark.emulator
 def test_the_benchmark_measures_both(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chapter, "SIZE", (1, 40, 40, 16))
-    kept = benchmarks.keep_mistakes(chapter, monkeypatch)
-    timed = benchmarks.without_a_clock(chapter, monkeypatch)
-    torch.manual_seed(17)
-    assert len(bench.validated(chapter.benchmark(), CHAPTER)) == 2
-    assert timed == ["17 K1, scores in memory", "17 K2, fused"]
-    assert kept == [(CHAPTER, "mistakes", [{"mistake": name} for name in chapter.MISTAKES])]
+    kernels = ["17 K1, scores in memory", "17 K2, fused"]
+    benchmarks.assert_measured(chapter, CHAPTER, kernels, {"SIZE": (1, 40, 40, 16)}, monkeypatch)
 
 
 # --- exercises

@@ -183,16 +183,9 @@ def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType, name: str, monkeypa
 
 @pytest.mark.emulator
 def test_the_benchmark_measures_all_kernels(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chapter, "HEADS", 1)
-    monkeypatch.setattr(chapter, "LENGTH", 9)
-    few = ("19 K4, 3 CTAs per SM", "19 K4, causal")
-    monkeypatch.setattr(chapter, "VERSIONS", {name: chapter.VERSIONS[name] for name in few})
-    kept = benchmarks.keep_mistakes(chapter, monkeypatch)
-    timed = benchmarks.without_a_clock(chapter, monkeypatch)
-    torch.manual_seed(19)
-    assert len(bench.validated(chapter.benchmark(), CHAPTER)) == 5
-    assert timed == ["17 K1, scores in memory", "17 K2, fused", "18 K3, 2 stages", *few]
-    assert kept == [(CHAPTER, "mistakes", [{"mistake": name} for name in chapter.MISTAKES])]
+    few = {name: chapter.VERSIONS[name] for name in ("19 K4, 3 CTAs per SM", "19 K4, causal")}
+    kernels = ["17 K1, scores in memory", "17 K2, fused", "18 K3, 2 stages", *few]
+    benchmarks.assert_measured(chapter, CHAPTER, kernels, {"HEADS": 1, "LENGTH": 9, "VERSIONS": few}, monkeypatch)
 
 
 def test_a_step_is_counted(helpers: ModuleType) -> None:
