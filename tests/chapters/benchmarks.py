@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from cutetut.course import provenance
 from cutetut.measure import bench, nsight
@@ -54,6 +55,22 @@ def without_a_clock(
     monkeypatch.setattr(bench, "CudaTimer", Clock)
     monkeypatch.setattr(provenance, "collect", dict)
     return timed
+
+
+def assert_measured(
+    chapter: ModuleType, name: str, kernels: list[str], small: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`benchmark()` of a chapter, with these of its constants, measures these kernels and tries all its mistakes."""
+    kept: list[tuple[Any, ...]] = []
+    for constant, value in small.items():
+        monkeypatch.setattr(chapter, constant, value)
+    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": each} for each in names])
+    monkeypatch.setattr(chapter.records, "write", lambda *what: kept.append(what))
+    timed = without_a_clock(chapter, monkeypatch)
+    torch.manual_seed(17)
+    assert len(bench.validated(chapter.benchmark(), name)) == len(kernels)
+    assert timed == kernels
+    assert kept == [(name, "mistakes", [{"mistake": each} for each in chapter.MISTAKES])]
 
 
 def keep_tables_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,6 +219,16 @@ def judges(chapter: str, folder: Path, more: str, cells: Iterable[str] = (), com
     return defined(chapter, [*cells, *ids], folder, f"{computed}\n{ANSWERS}{more}", **known)
 
 
+def judge_names(chapter: str, more: str) -> Callable[..., dict[str, Any]]:
+    """The fixture `names` of a module whose chapter's checks and answers need no more than numpy besides."""
+
+    @pytest.fixture(scope="module", name="names")
+    def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+        return judges(chapter, tmp_path_factory.mktemp(chapter), f"import numpy as np\n{more}")
+
+    return made
+
+
 def assert_judged(
     check: str, answers: Iterable[str], right: bool, names: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
