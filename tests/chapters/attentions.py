@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -63,3 +64,23 @@ def exact(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, scale: float) -> np
 def wrong(out: torch.Tensor, expected: np.ndarray, atol: float = 1e-3) -> int:
     """How many elements are farther off than atol and a rounding to bfloat16."""
     return int((~(np.abs(out.double().cpu().numpy() - expected) <= atol + 2**-8 * np.abs(expected))).sum())
+
+
+def agrees(
+    prepare: Any, device: str, shape: tuple[int, int, int, int, int, int], dtype: torch.dtype = torch.bfloat16,
+    causal: bool = False, align: str = "top-left", lengths: list[int] | None = None, scale: float | None = None,
+    **given: Any,
+) -> None:  # fmt: skip
+    """Two launches by three CTAs, so that each takes several tiles; O and LSE start as NaN, so a row left out is seen.
+
+    prepare: as in chapters 20 and 21. shape: batch, heads, heads of Q per head of K, queries, keys, D.
+    """
+    Q, K, V = operands(device, *shape, dtype)
+    out, LSE = torch.full_like(Q, torch.nan), torch.full(Q.shape[:3], torch.nan, device=device)
+    numbers = None if lengths is None else torch.tensor(lengths, dtype=torch.int32, device=device)
+    launch = prepare(Q, K, V, out, LSE, causal=causal, align=align, lengths=numbers, scale=scale, sms=3, **given)
+    launch()
+    launch()  # the counter of tiles is back at 0
+    diagonal = K.shape[2] - Q.shape[2] if align == "bottom-right" else 0
+    seen = visible(Q, K, causal, diagonal, lengths)
+    assert_attention(out, LSE, Q, K, V, seen, scale or 1 / math.sqrt(Q.shape[3]))

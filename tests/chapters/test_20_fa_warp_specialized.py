@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from cutetut.course import notebooks
 from cutetut.inspect.compiled import inspect
-from cutetut.measure import bench, mistakes
-from tests.chapters import attention, benchmarks, contract, exercises
+from cutetut.measure import mistakes
+from tests.chapters import attentions, benchmarks, contract, exercises
 
 CHAPTER = "20_fa_warp_specialized"
 
@@ -28,20 +26,19 @@ def chapter() -> ModuleType:
 RUNGS = ("specialized_launch", "persistent_launch")
 
 
-@pytest.mark.parametrize(("rung", "causal"), list(product(RUNGS, (False, True))))
+@pytest.mark.parametrize(("rung", "causal"), list(zip(RUNGS, (True, False), strict=True)))
 def test_shared_heads_and_ragged_lengths(
-    chapter: ModuleType, rng: np.random.Generator, device: str, rung: str, causal: bool
+    chapter: ModuleType, device: str, rung: str, causal: bool
 ) -> None:
     shape = (2, 4, 2, 130, 170, 64)
-    attention.agrees(
-        chapter.prepare, rng, device, shape, causal=causal, lengths=[170, 77], launch=getattr(chapter, rung)
+    attentions.agrees(
+        chapter.prepare, device, shape, causal=causal, lengths=[170, 77], launch=getattr(chapter, rung)
     )
 
 
 @pytest.mark.parametrize(
     ("shape", "given"),
     [
-        ((1, 1, 1, 1, 1, 128), {}),
         ((1, 2, 2, 1, 200, 256), {"scale": 0.3}),
         ((1, 1, 1, 200, 70, 64), {"causal": True, "align": "bottom-right"}),
         ((2, 1, 1, 100, 90, 64), {"lengths": [0, -7]}),
@@ -50,20 +47,20 @@ def test_shared_heads_and_ragged_lengths(
     ids=str,
 )
 def test_rung_2(
-    chapter: ModuleType, rng: np.random.Generator, device: str, shape: attention.Shape, given: dict[str, Any]
+    chapter: ModuleType, device: str, shape: tuple[int, int, int, int, int, int], given: dict[str, Any]
 ) -> None:
     """One query, many keys, rows that see nothing, a scale, and the other type."""
-    attention.agrees(chapter.prepare, rng, device, shape, **given)
+    attentions.agrees(chapter.prepare, device, shape, **given)
 
 
-def test_consumers_that_skip_blocks(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
+def test_consumers_that_skip_blocks(chapter: ModuleType, device: str) -> None:
     """Four consumers and blocks of 64 keys: the upper ones see three blocks fewer than the lowest."""
     cfg = replace(chapter.CONFIGS[64], consumers=4, bN=64, stages=4)
-    attention.agrees(chapter.prepare, rng, device, (1, 1, 1, 300, 300, 64), causal=True, cfg=cfg)
+    attentions.agrees(chapter.prepare, device, (1, 1, 1, 300, 300, 64), causal=True, cfg=cfg)
 
 
-def test_nan_reaches_the_rows_that_see_it(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
-    Q, K, V = attention.operands(rng, device, (1, 1, 1, 200, 200, 64))
+def test_nan_reaches_the_rows_that_see_it(chapter: ModuleType, device: str) -> None:
+    Q, K, V = attentions.operands(device, 1, 1, 1, 200, 200, 64, torch.bfloat16)
     K[0, 0, 150] = torch.nan
     spread = chapter.attention(Q, K, V, causal=True)[0].isnan().any(3)[0, 0].cpu()
     assert spread.nonzero().ravel().tolist() == list(range(150, 200))
@@ -104,10 +101,10 @@ def test_an_order_has_every_tile_once_and_the_longest_first(chapter: ModuleType)
 @pytest.mark.emulator
 def test_nothing_spills(chapter: ModuleType) -> None:
     """And the products stand in the code that the head dimension says: two of QK, two of PV."""
-    for D, products in ((128, 2 * 128 // 16 + 2 * 128 // 16), (256, 2 * 256 // 16 + 2 * 64 // 16)):
-        Q = torch.zeros(1, 1, 64, D, dtype=torch.bfloat16)
-        info = inspect(chapter.prepare(Q, Q, Q, torch.empty_like(Q), torch.empty(1, 1, 64)).compiled)
-        assert (info.spills, info.count("LDL"), info.count("HGMMA")) == (0, 0, products)
+    Q = torch.zeros(1, 1, 64, 256, dtype=torch.bfloat16)
+    info = inspect(chapter.prepare(Q, Q, Q, torch.empty_like(Q), torch.empty(1, 1, 64)).compiled)
+    products = 2 * 256 // 16 + 2 * 64 // 16  # blocks of 64 keys
+    assert (info.spills, info.count("LDL"), info.count("HGMMA")) == (0, 0, products)
 
 
 def test_the_chapter_keeps_to_the_contract(chapter: ModuleType) -> None:
@@ -160,20 +157,10 @@ def test_a_second_launch_shows_the_counter(chapter: ModuleType) -> None:
 
 @pytest.mark.emulator
 def test_the_benchmark_measures_every_rung(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels are not run here: these are the shapes and the names; `launches` is tried at a small size."""
-    kept: list[Any] = []
-    small = chapter.benchmark.__globals__
-    monkeypatch.setitem(small, "TOKENS", 128)
-    monkeypatch.setitem(small, "WIDTH", 128)
-    monkeypatch.setattr(chapter.itertools, "product", lambda *_: [(128, False), (128, True)])
-    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
-    monkeypatch.setattr(chapter.records, "write", lambda *what: kept.append(what))
-    timed = benchmarks.without_a_clock(chapter, monkeypatch)
-    torch.manual_seed(20)
-    assert len(bench.validated(chapter.benchmark(), CHAPTER)) == 5
-    ours = ["20 a CTA per tile", "20 persistent"]
-    assert timed == [*ours, *ours, "20 persistent, row by row"]
-    assert kept == [(CHAPTER, "mistakes", [{"mistake": name} for name in chapter.MISTAKES])]
+    """At one small shape; whether K4 is among them depends on the length."""
+    monkeypatch.setattr(chapter.itertools, "product", lambda *_: [(128, True)])
+    kernels = ["20 a CTA per tile", "20 persistent", "20 persistent, row by row"]
+    benchmarks.assert_measured(chapter, CHAPTER, kernels, {"TOKENS": 128, "WIDTH": 128}, monkeypatch)
 
 
 # --- exercises
@@ -216,8 +203,8 @@ def same_tile(tile):
     return tile
 
 
-def by_three(tile):
-    return tile + 3
+def by_two(tile):
+    return tile + 2
 
 
 @cute.jit
@@ -326,26 +313,19 @@ def averaged(O1, L1, O2, L2):
 def first_only(O1, L1, O2, L2):
     return O1, L1
 """
-KERNELS = [*exercises.FUNCTIONS, "ones", "nans"]
+KERNELS = [*exercises.FUNCTIONS, "nans"]
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
     "check_blocks": ([*KERNELS, "half", "lambda *a: '3'", "lambda *a: (1, 2)"], ["by_mask", "by_numpy", "by_tensor"]),
     "check_order": ([*KERNELS, "shortest_first", "lambda r, h: [(0, 0)]", "lambda r, h: 'mh'"],
                     ["by_array", "lazily", "as_tensor"]),
-    "check_following": ([*KERNELS, "same_tile", "lambda tile: 'next'"], ["by_three", "backwards", "with_size"]),
+    "check_following": ([*KERNELS, "same_tile", "lambda tile: 'next'"], ["by_two", "backwards", "with_size"]),
     "check_requests": ([*KERNELS, "no_values"], ["as_in_the_chapter", "value_first", "counting_down"]),
     "check_alibi": ([*KERNELS, "by_column"], ["by_register", "by_key_alone", "by_rows"]),
     "check_merged": ([*KERNELS, "averaged", "first_only", "lambda *a: ('O', 'L')"], ["by_share", "in_numpy", "stacked"]),
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The checks, what they use, and answers."""
-    folder: Path = tmp_path_factory.mktemp(CHAPTER)
-    more = f"import numpy as np\n{ANSWERS}"
-    return exercises.judges(CHAPTER, folder, more)
-
-
+names = exercises.judge_names(CHAPTER, ANSWERS)
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
 
