@@ -170,6 +170,7 @@ def test_the_benchmarks_measure_every_pair(chapter: ModuleType, monkeypatch: pyt
     timed = benchmarks.without_a_clock(chapter, monkeypatch, ours_too=False)
     torch.manual_seed(21)
     monkeypatch.setattr(chapter, "PAPER", {"B": 1, "S": 64, "D": 64})
+    monkeypatch.setattr(chapter, "PAIRS", [("21 K6b", "20 K5"), ("overlap, no loads", "cuDNN")])
     assert len(bench.validated(chapter.benchmark(), CHAPTER)) == len(chapter.PAIRS)
     assert timed == [name for name, _ in chapter.PAIRS] and kept == ["mistakes"]
     rows = chapter.beside_vendors(1, 64, 64, True, group=4, heads=4)
@@ -244,8 +245,9 @@ def halves(x):
 
 @cute.jit
 def by_squaring(x):
-    y = 1.0 + x * (0.6931472 / 256) * (1.0 + x * (0.6931472 / 512) * (1.0 + x * (0.6931472 / 768)))
-    for _ in cutlass.range_constexpr(8):
+    t = x * (0.6931472 / 4096)
+    y = 1.0 + t * (1.0 + t * (0.5 + t * (1.0 / 6)))
+    for _ in cutlass.range_constexpr(12):
         y = y * y
     return y
 
