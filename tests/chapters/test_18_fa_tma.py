@@ -116,7 +116,7 @@ def test_mistakes(chapter: ModuleType, rng: np.random.Generator, name: str) -> N
 
 
 @pytest.mark.emulator
-def test_the_benchmark_measures_all_kernels_and_tries_mistakes(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_benchmark_and_an_attempt(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = ["17 K1, scores in memory", "17 K2, fused", "18 K3, 1 stage", "18 K3, 2 stages"]
     benchmarks.assert_measured(chapter, CHAPTER, kernels, {"SIZE": (1, 40, 40, 16)}, monkeypatch)
     benchmarks.assert_tried(chapter, ARITHMETIC)
