@@ -338,7 +338,7 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 }
 
 
-names = exercises.judge_names(CHAPTER, ANSWERS)
+names = exercises.judges_of(CHAPTER, f"import numpy as np\n{ANSWERS}")
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
 
