@@ -1,21 +1,32 @@
 """Read a reader's answer to an exercise in whatever form it comes, or say what is missing; never a traceback.
 
 A check is a function decorated with `judged`. It asks `number`, `numbers`, `real`, `truths` or `layout` for the value
-of an answer, and raises `NotYet` with a hint where it is wrong.
+of an answer, and raises `NotYet` with a hint where it is wrong. An answer that is a function is called by `returned`,
+one that is a kernel is run by `emulated`.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import numbers as abc_numbers
+import re
+import textwrap
+import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+import torch
 
 from cutetut import layouts
+from cutetut.emulator.errors import EmulatorWarning
+from cutetut.inspect.diagnose import fault
 from cutetut.layouts import LayoutError
 from cutetut.widgets.layout_operations import layout_of
 from cutetut.widgets.layout_text import LayoutText, read_layout
+
+Made = TypeVar("Made")
 
 
 class NotYet(Exception):
@@ -112,6 +123,66 @@ def offsets(of: LayoutText) -> list[int]:
     return [int(offset) for offset in layouts.offsets(lambda: layout_of(of)).ravel(order="F")]
 
 
+def one_line(error: Exception | str) -> str:
+    """What an error of Python or of CuTe says, in one line without colours and file names; at most 200 characters."""
+    said = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
+    verified = re.search(r"IR verification failed: (.*?) suggestion", said)
+    short = textwrap.shorten(verified[1] if verified else said.split("-->")[0], 200, placeholder=" ...")
+    return short or type(error).__name__
+
+
+def attempted(make: Callable[[], Made]) -> Made:
+    """Return what `make` returns, which uses a reader's answer. Raises NotYet with what CuTe or Python objects to."""
+    try:
+        return make()
+    except NotYet:
+        raise
+    except Exception as error:  # what CuTe and Python refuse has no common type
+        raise NotYet(one_line(error)) from None
+
+
+def returned(function: Any, *arguments: Any) -> Any:
+    """Return what a reader's function returns. Raises NotYet for what is no function, and with what it raises."""
+    try:
+        return function_of(function)(*arguments)
+    except NotYet:
+        raise
+    except Exception as error:  # it is the reader's: whatever it raises is a hint
+        raise NotYet(f"your function raises {type(error).__name__}: {one_line(error)}") from None
+
+
+def function_of(answer: Any, wanted: str = "a function") -> Callable[..., Any]:
+    """Return the answer if it can be called. Raises NotYet, which says what is `wanted`, for all else."""
+    if not callable(answer):
+        raise NotYet(f"{wanted} is asked for, not {_kind(answer)}")
+    return answer
+
+
+def emulated(launch: Callable[..., Any], *arguments: Any, outputs: int = 1) -> None:
+    """Run a `@cute.jit` function in the emulator, on every machine, with a reader's kernel or parts of one.
+
+    arguments: what it takes; of the torch tensors among them, which are on the CPU, the last `outputs` are there to be
+    written to, and the others may only be read. Raises NotYet with what CuTe or Python objects to, with the first line
+    of the emulator's fault, or if one of those that may only be read has changed.
+    """
+    tensors = [i for i, argument in enumerate(arguments) if isinstance(argument, torch.Tensor)]
+    before = {i: arguments[i].clone() for i in tensors[: len(tensors) - outputs]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EmulatorWarning)
+        found = attempted(lambda: fault(launch, *arguments))
+    if found is not None:
+        first = re.sub(r" at (?:global )?address 0x[0-9a-f]+", "", str(found).splitlines()[0])
+        raise NotYet(one_line(f"{type(found).__name__}: {first}"))
+    for i, was in before.items():
+        unchanged(arguments[i], was, list(inspect.signature(launch).parameters)[i])
+
+
+def unchanged(tensor: torch.Tensor, before: torch.Tensor, name: str) -> None:
+    """Raise NotYet unless every byte of a tensor is what it was before the answer had it; `name` is the tensor's."""
+    if not torch.equal(*(each.contiguous().flatten().view(torch.uint8) for each in (tensor, before))):
+        raise NotYet(f"your answer changes {name}, which it may only read")
+
+
 def _listed(answer: Any, count: int, what: str) -> list[Any]:
     """The entries of a sequence of this length. Raises NotYet."""
     sequence = hasattr(answer, "__len__") and hasattr(answer, "__getitem__")
@@ -152,6 +223,8 @@ def _layout_text(answer: Any) -> str:
 
 
 def _tree(part: Any) -> str:
+    if hasattr(part, "tolist"):  # numpy's or torch's numbers, one or several
+        part = part.tolist()
     if isinstance(part, tuple | list):
         return f"({','.join(map(_tree, part))})"
     return str(part)

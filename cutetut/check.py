@@ -58,7 +58,7 @@ def check(actual: Any, expected: Any, *, atol: float, rtol: float = 0.0, name: s
         raise CheckFailed(f"{name}: shape {_shape(a.shape)} has no elements, so nothing was checked")
 
     finite = np.isfinite(a) & np.isfinite(e)
-    error = np.full(a.shape, np.inf, dtype=np.longdouble)
+    error = np.full(a.shape, np.inf, dtype=np.result_type(a, e))
     np.subtract(a, e, out=error, where=finite)
     np.abs(error, out=error)
     allowed = atol + rtol * np.abs(np.where(finite, e, 0.0))

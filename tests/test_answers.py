@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from fractions import Fraction
 from typing import Any
 
+import cutlass
 import cutlass.cute as cute
 import numpy as np
 import pytest
@@ -79,7 +81,8 @@ def test_what_are_no_two_truth_values_is_a_hint(answer: Any) -> None:
         " ( 4, 8 ) : ( 8, 1 ) ",
         ((4, 8), (8, 1)),
         [[4, 8], [8, 1]],
-        (np.array([4, 8]).tolist(), (8, 1)),
+        (np.array([4, 8]), torch.tensor([8, 1])),
+        ((np.int32(4), torch.tensor(8)), (np.int64(8), 1)),
         lambda: cute.make_layout((4, 8), stride=(8, 1)),
         LayoutViewer("(4,8):(8,1)"),
         LayoutViewer("32:1", "composition", "(4,8):(8,1)"),
@@ -121,3 +124,101 @@ def test_an_answer_that_ends_the_program_is_not_right(capsys: pytest.CaptureFixt
 
     check(lambda: sys.exit("done"))
     assert capsys.readouterr().out == "not yet: your answer calls exit()\n"
+
+
+# Answers that are called or launched --------------------------------------------------------------------------------
+
+
+@cute.kernel
+def copies(x: cute.Tensor, y: cute.Tensor):
+    i, _, _ = cute.arch.thread_idx()
+    y[i] = x[i]
+
+
+@cute.kernel
+def erases(x: cute.Tensor, y: cute.Tensor):
+    i, _, _ = cute.arch.thread_idx()
+    x[i] = 0.0
+    y[i] = 0.0
+
+
+@cute.kernel
+def goes_too_far(x: cute.Tensor, y: cute.Tensor):
+    """And before that writes what another lane read before a shuffle, which the emulator warns of."""
+    print("Traced: once")
+    i, _, _ = cute.arch.thread_idx()
+    y[i] = cute.arch.shuffle_sync(y[31 - i], 0)
+    y[i] = x[i + 1]
+
+
+@cute.kernel
+def refused(x: cute.Tensor, y: cute.Tensor):
+    x.nothing_of_this_name()
+
+
+@cute.jit
+def launch(x: cute.Tensor, y: cute.Tensor, kernel: cutlass.Constexpr):
+    kernel(x, y).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_launch_without_a_fault_has_written_its_result(dtype: torch.dtype) -> None:
+    x = torch.arange(32).to(dtype)
+    x[3] = float("nan")  # which equals nothing, and has not changed
+    y = torch.zeros(32, dtype=dtype)
+    answers.emulated(launch, x, y, copies)
+    assert torch.equal(y.nan_to_num(), x.nan_to_num()) and y[3].isnan()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "says"),
+    [
+        (erases, "your answer changes x, which it may only read"),
+        (goes_too_far, r"OutOfBounds: load of 4 bytes, outside .* the nearest is x \(32,\) float32"),
+        (refused, "nothing_of_this_name"),
+        (None, "'NoneType' object is not callable"),
+        ("text", "'str' object is not callable"),
+        (lambda x, y: torch.ones(2, 2) @ torch.ones(2, 2).T, "launch"),
+    ],
+)
+def test_what_is_wrong_with_a_launch_is_said_in_one_line(kernel: Any, says: str) -> None:
+    x, y = torch.ones(32), torch.zeros(32)
+    with pytest.raises(NotYet, match=says) as hint, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        answers.emulated(launch, x, y, kernel)
+    assert "\n" not in str(hint.value) and len(str(hint.value)) <= 200
+
+
+def test_outputs_may_be_written_to_and_inputs_may_not() -> None:
+    x, y = torch.ones(32), torch.zeros(32)
+    answers.emulated(launch, x, y, erases, outputs=2)
+    assert not x.any()
+    answers.unchanged(x, torch.zeros(32), "x")
+    with pytest.raises(NotYet, match="changes A"):
+        answers.unchanged(torch.zeros(2, 2), torch.eye(2), "A")
+
+
+@pytest.mark.parametrize("answer", [None, 3, "f", (1,), float("nan"), torch.ones(2, 2), np.float32(3)])
+def test_what_is_no_function_is_a_hint(answer: Any) -> None:
+    with pytest.raises(NotYet, match="a function is asked for, not"):
+        answers.returned(answer, 1)
+
+
+def test_what_a_function_raises_is_a_hint_of_one_line() -> None:
+    assert answers.returned(lambda a, b: a - b, 5, 3) == 2
+    with pytest.raises(NotYet, match="^your function raises ZeroDivisionError: .*division"):
+        answers.returned(lambda n: 1 // n, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (KeyError(), "KeyError"),
+        (ValueError("\x1b[31ma\x1b[0m  bad\n   shape"), "a bad shape"),
+        (RuntimeError("no such op --> /some/file.py:3\n  x = 1"), "no such op"),
+        (RuntimeError("x --> f: IR verification failed: 'cute.copy' op is bad\n suggestion:"), "'cute.copy' op is bad"),
+    ],
+)
+def test_an_error_is_told_in_one_line(error: Exception, line: str) -> None:
+    assert answers.one_line(error) == line
+    assert len(answers.one_line(ValueError("word " * 100))) <= 200

@@ -19,11 +19,20 @@ NO_FAULT = "the emulator found no fault: every access was allowed and every valu
 def diagnose(function: Callable[..., Any], *args: Any) -> None:
     """Compile a `@cute.jit` function, run it once in the emulator, and print the first fault or that there is none.
 
+    args: what the function takes; torch tensors as `fault` takes them. Prints the emulator's error: what happened, who
+    did it, and where. Raises what `fault` raises.
+    """
+    found = fault(function, *args)
+    print(NO_FAULT if found is None else f"{type(found).__name__}: {found}")
+
+
+def fault(function: Callable[..., Any], *args: Any) -> EmulatorError | None:
+    """Compile a `@cute.jit` function, run it once in the emulator, and return the first fault, or None.
+
     args: what the function takes. Torch tensors on the CPU become CuTe tensors over copies that lie far
     apart, so that running past the end of one cannot end up in the next by chance; without a fault the
-    copies are copied back. Tensors that share memory are copied apart. Prints the emulator's error: what
-    happened, who did it, and where. Raises ValueError for a torch tensor elsewhere than on the CPU, and
-    whatever compiling raises.
+    copies are copied back. Tensors that share memory are copied apart. Raises ValueError for a torch tensor elsewhere
+    than on the CPU, and whatever compiling raises.
     """
     with run.emulated():
         call = run.prepare(function, args, run.apart)
@@ -31,9 +40,8 @@ def diagnose(function: Callable[..., Any], *args: Any) -> None:
             call()
         except InternalError:
             raise
-        except EmulatorError as fault:
-            print(f"{type(fault).__name__}: {fault}")
-            return
-    print(NO_FAULT)
+        except EmulatorError as found:
+            return found
     for i, copy in call.tensors.items():
         run.write_back(args[i], copy)
+    return None

@@ -29,6 +29,7 @@ from cutetut.emulator.errors import EmulatorWarning
 from cutetut.inspect.diagnose import NO_FAULT, diagnose
 from cutetut.measure import bench
 
+COMPILED = "compiled"  # a line that a program prints before its first launch
 LAUNCHES = 10  # of each mistake: a race may be lost now and then
 POLL = 0.001  # seconds between looks at a launch
 PATIENCE = 3.0  # seconds until a launch counts as one that hangs
@@ -60,18 +61,32 @@ def show(replacements: Iterable[tuple[str, str]]) -> None:
         print(f"- {' '.join(old.split())}\n+ {' '.join(new.split()) or '(nothing)'}")
 
 
-def on_gpu(notebook: str, names: Sequence[str]) -> list[Outcome]:
-    """What became of each mistake of a chapter in ten launches: mistake, right, wrong, ended.
+def on_gpu(notebook: str, names: Sequence[str], launches: int = LAUNCHES, at_once: int = AT_ONCE) -> list[Outcome]:
+    """What became of each mistake of a chapter in so many launches: mistake, right, wrong, ended.
 
-    ended: "ends", "hangs", what CUDA reports, or how the process died. Raises bench.BenchError where one could not be
-    tried at all.
+    at_once: how many processes run side by side. ended: "ends", "hangs", what CUDA reports, or how the process died.
+    Raises bench.BenchError where one could not be tried at all.
     """
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(lambda name: _in_a_process(notebook, name), names))
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(lambda name: _in_a_process(notebook, name, launches), names))
 
 
-def _in_a_process(notebook: str, name: str) -> Outcome:
-    command = [sys.executable, "-m", "cutetut.measure.mistakes", notebook, name]
+def program(notebook: str, name: str, launches: int) -> list[str]:
+    """The command that tries one mistake of a chapter so many times."""
+    return [sys.executable, "-m", "cutetut.measure.mistakes", notebook, name, str(launches)]
+
+
+def outcome_in(output: str) -> Outcome | None:
+    """The outcome that the output of such a program has, among whatever a tool that watches it prints."""
+    for line in output.splitlines():
+        if line.startswith('{"right": '):
+            found: Outcome = json.loads(line)
+            return found
+    return None
+
+
+def _in_a_process(notebook: str, name: str, launches: int) -> Outcome:
+    command = program(notebook, name, launches)
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=START_LIMIT, cwd=notebooks.project_root(), check=False
@@ -82,7 +97,9 @@ def _in_a_process(notebook: str, name: str) -> Outcome:
         return {"mistake": name, "right": 0, "wrong": 0, "ended": f"its process died: {_signal(-done.returncode)}"}
     if done.returncode:
         raise bench.BenchError(f"{notebook}, {name}: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
-    return {"mistake": name, **json.loads(done.stdout.splitlines()[-1])}
+    outcome = outcome_in(done.stdout)
+    assert outcome is not None  # a program that ends well has printed it
+    return {"mistake": name, **outcome}
 
 
 def _signal(number: int) -> str:
@@ -121,11 +138,17 @@ def _finished_within(seconds: float) -> bool:
     return True
 
 
-def main(notebook: str, name: str) -> None:
-    """Try one mistake on this GPU, print the outcome as JSON, and leave without waiting for a kernel that hangs."""
+def main(notebook: str, name: str, launches: str = str(LAUNCHES)) -> None:
+    """Try one mistake on this GPU and print the outcome as JSON.
+
+    It does not wait for a kernel that hangs; a tool that watches a process wants it to end in the usual way.
+    """
     launch, right = notebooks.load(notebook, bench.BENCH_TAGS).attempt(name)
-    print(json.dumps(trial(launch, right)), flush=True)
-    os._exit(0)
+    print(COMPILED, flush=True)
+    outcome = trial(launch, right, int(launches))
+    print(json.dumps(outcome), flush=True)
+    if outcome["ended"] != "ends":
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -27,9 +27,11 @@ RUNGS = (
     Rung("04_scalar_fma_gemm", "scalar FMA, float32", r"04 scalar FMA"),
     Rung("06_smem_tiling", "shared memory, float32"),
     Rung("07_mma_sync", "mma.sync", r"07 \d+x\d+x\d+, \d+ warps"),
-    Rung("08_wgmma_ss", "WGMMA", r"08 WGMMA .*"),
-    Rung("12_tma_pipeline", "TMA pipeline", r"12 TMA pipeline.*"),
-    Rung("13_warp_specialized", "warp specialized", r"13 tuned"),
+    Rung("08_wgmma", "WGMMA"),
+    Rung("10_wgmma_async", "WGMMA, not waited for"),
+    Rung("12_tma_pipeline", "TMA pipeline"),
+    Rung("13_warp_specialized", "warp specialized"),
+    Rung("14_persistent", "persistent"),
 )
 ATTENTION = Rung("19_fa_pingpong", "FlashAttention-3", r"19 all of it")
 

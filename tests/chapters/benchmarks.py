@@ -73,6 +73,14 @@ def assert_measured(
     assert kept == [(name, "mistakes", [{"mistake": each} for each in chapter.MISTAKES])]
 
 
+def assert_tried(chapter: ModuleType, mistake: str, right: bool = False) -> None:
+    """What `mistakes.on_gpu` asks of a chapter: a launch of a mistake, and whether its result is right."""
+    torch.manual_seed(17)
+    launch, is_right = chapter.attempt(mistake)
+    launch()
+    assert is_right() == right
+
+
 def keep_tables_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let chapters write their tables to this folder, and read them there."""
     monkeypatch.setattr(bench, "data_file", lambda stem: folder / f"{stem}.json")

@@ -219,14 +219,14 @@ def judges(chapter: str, folder: Path, more: str, cells: Iterable[str] = (), com
     return defined(chapter, [*cells, *ids], folder, f"{computed}\n{ANSWERS}{more}", **known)
 
 
-def judge_names(chapter: str, more: str) -> Callable[..., dict[str, Any]]:
-    """The fixture `names` of a module whose chapter's checks and answers need no more than numpy besides."""
+def judges_of(chapter: str, more: str, computed: str = "") -> Callable[..., dict[str, Any]]:
+    """The fixture `names` of a module: what `judges` returns for the chapter."""
 
-    @pytest.fixture(scope="module", name="names")
-    def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-        return judges(chapter, tmp_path_factory.mktemp(chapter), f"import numpy as np\n{more}")
+    @pytest.fixture(scope="module")
+    def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+        return judges(chapter, tmp_path_factory.mktemp(chapter), more, computed=computed)
 
-    return made
+    return names
 
 
 def assert_judged(
@@ -251,6 +251,11 @@ def answers_are_judged(checks: Mapping[str, tuple[Iterable[str], Iterable[str]]]
         assert_judged(check, checks[check][right], right, names, capsys)
 
     return judged
+
+
+def solutions_belong_to_exercises(chapter: str) -> Callable[[], None]:
+    """The test that a chapter's exercises and solutions are those that `assert_paired` asks for."""
+    return lambda: assert_paired(chapter)
 
 
 def assert_paired(chapter: str) -> None:

@@ -143,6 +143,10 @@ def {name}({parameters}):
 REVERSED = {  # x in reverse, or not
     "ignores_x": "if i < cute.size(x): y[i] = cutlass.Float32(cute.size(x) - 1 - i)",
     "nan_everywhere": 'if i < cute.size(x): y[i] = x[i] * float("nan")',
+    "changes_x": """
+    if i < cute.size(x):
+        x[i] = 0.0
+        y[i] = 0.0""",
     "no_predicate": "y[i] = x[cute.size(x) - 1 - i]",
     "from_the_other_end": "if i < cute.size(x): y[cute.size(x) - 1 - i] = x[i]",
     "one_thread_does_all": """
@@ -162,6 +166,17 @@ POLYNOMIALS = {
         for k in cutlass.range_constexpr(1, len(c)):
             power = power * x[i]
             total = total + c[k] * power
+        y[i] = total""",
+    "changes_x_for_the_constant": """
+    if i < cute.size(x):
+        x[i] = 0.0
+        y[i] = cutlass.Float32(c[0])""",
+    "nan_for_all": 'if i < cute.size(x): y[i] = cutlass.Float32(float("nan"))',
+    "by_a_tuple": """
+    if i < cute.size(x):
+        total = cutlass.Float32(c[-1])
+        for factor in c[-2::-1]:
+            total = total * x[i] + factor
         y[i] = total""",
     "constant": "if i < cute.size(x): y[i] = cutlass.Float32(c[0])",
     "by_reversed": """
@@ -186,18 +201,24 @@ WRONG = {  # a part of what the check has to say
         "reverse_kernel": "elements are not",
         "ignores_x": "128 elements are not",
         "nan_everywhere": "elements are not",
+        "changes_x": "your answer changes x",
         "no_predicate": "OutOfBounds",
     },
     3: {"(7, 3, 9)": "another lane", "(7, 104, 8)": "another warp", "{'cta': 7, 'warp': 3, 'lane': 8}": "3 numbers"},
     4: {
         "lambda *arguments: 64.0": "Little's law",
         "lambda sms, rate, latency, loads: rate * latency / (sms * loads * 32)": "Little's law",
-        "lambda *arguments: float('nan')": "Little's law",
-        "lambda *arguments: 'many'": "a number",
+        "lambda *arguments: float('nan')": "a finite number",
+        "lambda *arguments: 'many'": "not text",
+        "lambda sms, rate, latency, loads: str(rate * latency / (sms * loads * 128))": "not text",
+        "lambda sms, rate, latency, loads: 1 / 0": "ZeroDivisionError",
         "lambda *arguments: None": "a number",
         "lambda *arguments: (1, 2)": "a number",
     },
-    5: {"polynomial_kernel": "values are wrong", "powers": "floating-point operations", "constant": "values are wrong"},
+    5: {
+        "polynomial_kernel": "values are wrong", "powers": "floating-point operations", "constant": "values are wrong",
+        "nan_for_all": "300 of 300", "changes_x_for_the_constant": "your answer changes x",
+    },
 }
 RIGHT = {
     1: [
@@ -212,7 +233,7 @@ RIGHT = {
         "lambda sms, rate, latency, loads: np.float32(rate * latency / sms / loads / 128)",
         "lambda sms, rate, latency, loads: torch.tensor(rate * latency / (sms * loads * 128))",
     ],
-    5: ["polynomial_kernel_of_the_solution", "by_reversed"],
+    5: ["polynomial_kernel_of_the_solution", "by_reversed", "by_a_tuple"],
 }
 
 
@@ -226,7 +247,8 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     answers += [ANSWER.format(name=name, parameters=three, body=body) for name, body in POLYNOMIALS.items()]
     solution = exercises.renamed(CHAPTER, "ex5-solution", "polynomial_kernel", "polynomial_kernel_of_the_solution")
     extra = "\n".join([*answers, solution])
-    return exercises.defined(CHAPTER, cells, tmp_path_factory.mktemp("cells"), extra, re=re)
+    rng = torch.Generator().manual_seed(0)  # of the cell that compiles the kernel
+    return exercises.defined(CHAPTER, cells, tmp_path_factory.mktemp("cells"), extra, re=re, rng=rng)
 
 
 test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, exercises.with_no_answers(WRONG))

@@ -15,7 +15,7 @@ import torch
 from cutetut.course import notebooks
 from cutetut.course.difference import body, difference
 from cutetut.inspect import profile
-from cutetut.measure import bench, mistakes
+from cutetut.measure import bench, mistakes, records
 from tests.chapters import benchmarks
 
 CHAPTER = "01_layouts"
@@ -140,7 +140,6 @@ def test_the_benchmark_has_rows_for_every_walk_and_keeps_its_tables(
     chapter = notebooks.changed(CHAPTER, smaller, bench.BENCH_TAGS)
     outcome = {"right": 1, "wrong": 9, "ended": "ends"}
     monkeypatch.setattr(chapter.mistakes, "trial", lambda launch, right: outcome)
-    monkeypatch.setattr(chapter, "written_behind", lambda: 3)
     benchmarks.keep_tables_in(tmp_path, monkeypatch)
     benchmarks.count_launches(5, monkeypatch)
     timed = benchmarks.without_a_clock(chapter, monkeypatch, ours_too=False)
@@ -148,13 +147,10 @@ def test_the_benchmark_has_rows_for_every_walk_and_keeps_its_tables(
     names = ["width 1", "width 8", "width 128", "every 8th", "width 1, padded"]
     assert timed == [f"01 {name}" for name in names]
     assert [(row["kernel"], row["flops"]) for row in rows] == [(name, 8 * 128**2) for name in timed]
-    assert chapter.kept("mistakes", "behind") == 3
-    assert chapter.kept("mistakes", "mistakes") == [{"mistake": name, **outcome} for name in chapter.MISTAKES]
-    counters = chapter.kept("counters", "counters")
+    outcomes = [{"mistake": name, **outcome, "behind": 0} for name in chapter.MISTAKES]  # none was launched
+    assert records.read(CHAPTER, "mistakes") == outcomes
+    counters = records.read(CHAPTER, "counters")
     assert list(counters) == names and set(counters["width 1"]) == set(chapter.COUNTERS)
-    (tmp_path / f"{CHAPTER}_counters.json").unlink()
-    with pytest.raises(bench.BenchError, match="python -m cutetut bench 01_layouts"):
-        chapter.kept("counters", "counters")
 
 
 def recorded(what: str = "") -> dict[str, Any]:
@@ -188,4 +184,5 @@ def test_what_the_text_says_of_the_mistakes_is_in_their_table() -> None:
     content = recorded("_mistakes")
     for row in content["mistakes"]:
         assert (row["right"], row["wrong"], row["ended"]) == (0, 10, "ends")
-    assert content["behind"] == 1023  # of the last column all but its first number
+    behind = {row["mistake"]: row.get("behind") for row in content["mistakes"]}
+    assert behind["a stride too long"] == 1023  # of the last column all but its first number

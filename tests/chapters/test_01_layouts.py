@@ -43,6 +43,7 @@ KERNELS = {
     "constant": "y[i] = cutlass.Float32(0.0)",
     "not a number": "y[i] = cutlass.Float32(float('nan'))",
     "nothing": "pass",
+    "changes x": "x[i] = y[i] = cutlass.Float32(0.0)",
     "past the end": "y[i] = x[i + 1000]",
     "no CuTe": "y[i] = nothing_of_this_name",
 }
@@ -64,6 +65,7 @@ BIASES = {
     "no x": "y[i] = bias[i % 16]",
     "not a number": "y[i] = cutlass.Float32(float('nan'))",
     "past the end": "y[i] = x[i] + bias[i]",
+    "changes x": "x[i], y[i] = -bias[i % 16], cutlass.Float32(0.0)",
     "nothing": "pass",
 }
 BIAS = """
@@ -127,6 +129,7 @@ def test_kernels_are_judged_by_what_they_write(chapter: Any, name: str) -> None:
         assert said == "right\n"
     else:
         assert said.startswith("not yet: ") and said.count("\n") == 1
+        assert ("your answer changes x" in said) == name.endswith("changes x")
 
 
 def test_the_break_it_reports_are_those_that_the_text_predicts(chapter: Any) -> None:

@@ -35,6 +35,19 @@ BODIES = {
         row, column = m * T + (tid + i * THREADS) // T, n * T + (tid + i * THREADS) % T
         if row < x.shape[0] and column < x.shape[1]:
             y[row, column] = cutlass.Float32(float("nan"))""",
+    "changes_x": """
+    for i in range(T * T // THREADS):
+        row, column = m * T + (tid + i * THREADS) // T, n * T + (tid + i * THREADS) % T
+        if row < x.shape[0] and column < x.shape[1]:
+            x[row, column] = cutlass.Float32(0.0)
+            y[row, column] = cutlass.Float32(0.0)""",
+    "each_by_its_coordinate": """
+    thr_copy = copy.get_slice(tid)
+    cut = lambda tensor: thr_copy.partition_S(cute.local_tile(tensor, (T, T), (m, n)))
+    source, target, coordinates = cut(x), cut(y), cut(cute.make_identity_tensor(x.shape))
+    for i in cutlass.range_constexpr(cute.size(source)):
+        if cute.elem_less(coordinates[i], x.shape):
+            target[i] = source[i]""",
     "rows_only": """
     thr_copy = copy.get_slice(tid)
     cut = lambda tensor: thr_copy.partition_S(cute.local_tile(tensor, (T, T), (m, n)))
@@ -55,6 +68,10 @@ def static(t):
 
 def rows_static(t):
     return from_dlpack(t, assumed_align=16).mark_compact_shape_dynamic(mode=1, divisibility=4)
+
+
+def erasing(t):
+    return right_mark(t.zero_())
 
 
 def of_another(t):
@@ -85,11 +102,22 @@ PADDED = {
     "columns_first": ("(T + 1, 1)", "(1, T + 1)"),
     "padded_by_two": ("(T + 1, 1)", "(T + 2, 1)"),
     "padded_no_barrier": ("    cute.arch.sync_threads()\n", ""),
+    "padded_nan": ("cute.copy(write, tWsA, tWrA)", "tWrA.fill(float('nan'))"),
+    "padded_zeros": ("cute.copy(read, tRgA, tRrA, pred=tRpA)", "cute.copy(read, tRrA, tRgA, pred=tRpA)"),
     "padded_no_guard": ("cute.copy(write, tWrA, tWgB, pred=tWpA)", "cute.copy(write, tWrA, tWgB)"),
+}
+SPARE = {  # the tile as the chapter has it, swizzled, and some room that nothing uses
+    "swizzled_with_a_spare": (
+        "    rows = cute.make_layout(",
+        "    smem.allocate_tensor(mA.element_type, cute.make_layout(T), byte_alignment=16)\n"
+        "    rows = cute.make_layout(",
+    )
 }
 PAIRS = {
     "pairs_unswizzled": (", swizzle=cute.make_swizzle(5, 2, 6)", ""),
     "pairs_autovec": ("cute.copy(write, tWrA, tWgB)", "cute.autovec_copy(tWrA, tWgB)"),
+    "pairs_nan": ("cute.autovec_copy(tWsA, tWrA)", "tWrA.fill(float('nan'))"),
+    "pairs_zeros": ("cute.copy(read, tRgA, tRrA)", "tRrA.fill(0.0)\n    cute.copy(read, tRrA, tRgA)"),
     "pairs_no_barrier": ("    cute.arch.sync_threads()\n", ""),
     "pairs_not_turned": ("cute.copy(write, tWrA, tWgB)", "tWrA.fill(1.0)\n    cute.copy(write, tWrA, tWgB)"),
 }
@@ -106,6 +134,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         renamed("ex2", "guarded_kernel", "unguarded_kernel"),
         renamed("ex2-solution", "guarded_kernel", "right_guarded"),
         *(padded, *variants(padded, "right_padded", PADDED)),
+        *variants(renamed("kernel", "transpose_kernel", "transposes"), "transposes", SPARE),
         renamed("ex4-solution", "def mark", "def right_mark"),
         MARKS,
         renamed("ex5", "pairs_kernel", "single_kernel"),
@@ -118,8 +147,8 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 CHECKS = {1: "check_passes", 2: "check_guarded", 3: "check_padded", 4: "check_mark", 5: "check_pairs"}
 NO_FUNCTION = {
-    "None": "not NoneType",
-    "'kernel'": "not str",
+    "None": "not None",
+    "'kernel'": "not text",
     "3.0": "not float",
     "float('nan')": "not float",
     "(1, 2)": "not tuple",
@@ -145,6 +174,7 @@ WRONG: dict[int, dict[str, str]] = {  # a part of what the check has to say
         "rows_only": "OutOfBounds",
         "ignores_x": "elements of y are wrong",
         "writes_nan": "elements of y are wrong",
+        "changes_x": "your answer changes x",
         "nothing": "elements of y are wrong",
         "unknown": "nothing_of_this_name",
         **NO_KERNEL,
@@ -154,6 +184,9 @@ WRONG: dict[int, dict[str, str]] = {  # a part of what the check has to say
         "transpose_kernel": "nothing is padded",
         "straight_kernel": "does not go through shared memory",
         "padded_by_two": "2 wavefronts",
+        "swizzled_with_a_spare": "nothing is padded",
+        "padded_nan": "elements of B are wrong",
+        "padded_zeros": "your answer changes mA",
         "padded_no_barrier": "MissingBarrier",
         "padded_no_guard": "70x133",
         "unguarded_kernel": "",
@@ -164,6 +197,7 @@ WRONG: dict[int, dict[str, str]] = {  # a part of what the check has to say
         "rows_static": "3 kernels",
         "dynamic": "alignment",
         "of_another": "not copied",
+        "erasing": "changes",
         "from_dlpack": "alignment",
         "lambda t: t": "Tensor, and a tensor of CuTe's",
         "lambda t: None": "NoneType",
@@ -173,6 +207,8 @@ WRONG: dict[int, dict[str, str]] = {  # a part of what the check has to say
     5: {
         "single_kernel": "128 requests",
         "pairs_no_barrier": "MissingBarrier",
+        "pairs_nan": "elements of B are wrong",
+        "pairs_zeros": "your answer changes mA",
         "pairs_not_turned": "elements of B are wrong",
         "transpose_kernel": "",
         **NO_KERNEL,
@@ -180,12 +216,12 @@ WRONG: dict[int, dict[str, str]] = {  # a part of what the check has to say
 }
 RIGHT = {
     1: ["(2, 4, 16, 1)", "np.array([2.0, 4.0, 16.0, 1.0])", "[2, torch.tensor(4), np.int64(16), 1]"],
-    2: ["right_guarded", "by_hand"],
+    2: ["right_guarded", "by_hand", "each_by_its_coordinate"],
     3: ["right_padded", "padded_by_three", "columns_first"],
     4: ["right_mark", "ordered", "Marker()"],
     5: ["right_pairs", "pairs_unswizzled", "pairs_autovec"],
 }
 
 
-test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, WRONG)
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, exercises.with_no_answers(WRONG))
 test_right_answers_of_any_form_are_accepted = exercises.right_answers_are_accepted(CHECKS, RIGHT)

@@ -17,7 +17,7 @@ from cutetut.course import notebooks
 from cutetut.course.difference import difference
 from cutetut.inspect import profile
 from cutetut.inspect.compiled import inspect
-from cutetut.measure import bench, mistakes
+from cutetut.measure import bench, mistakes, records
 from tests.chapters import benchmarks, contract
 
 CHAPTER = "03_tensors_and_jit"
@@ -226,11 +226,8 @@ def test_the_benchmark_has_rows_for_every_rung_and_keeps_its_tables(
     assert timed == whole + ragged
     assert [(row["M"], row["kernel"]) for row in rows] == list(zip([64] * 8 + [65] * 4, timed, strict=True))
     assert {row["unit"] for row in rows} == {"TB/s"} and {row["spread"] for row in rows} == {0.01}
-    assert chapter.kept("mistakes") == list(chapter.MISTAKES)
-    assert list(chapter.kept("counters")) == [*chapter.COUNTED, "torch transpose"]
-    (tmp_path / f"{CHAPTER}_counters.json").unlink()
-    with pytest.raises(bench.BenchError, match=f"python -m cutetut bench {CHAPTER}"):
-        chapter.kept("counters")
+    assert records.read(CHAPTER, "mistakes") == list(chapter.MISTAKES)
+    assert list(records.read(CHAPTER, "counters")) == [*chapter.COUNTED, "torch transpose"]
 
 
 def test_what_the_text_claims_is_in_the_tables(chapter: ModuleType) -> None:
@@ -247,7 +244,7 @@ def test_what_the_text_claims_is_in_the_tables(chapter: ModuleType) -> None:
     assert square[FIRST] < copy / 5 < copy / 4 < square[chapter.ALONG_M]  # slower than predicted, and faster
     assert 1.5 < square[STAGED] < 2.03 and 0.8 < square[chapter.ALONG_M] / square[STAGED] < 1.25
     assert 0.5 * at[8191, "torch copy"] < at[8191, LAST] < 0.9 * at[8191, "torch copy"]
-    counters = chapter.kept("counters")
+    counters = records.read(CHAPTER, "counters")
     written = [row["DRAM out"] for row in counters.values()]
     assert max(written) < 1.1 * min(written)
     assert counters[FIRST]["L2 writes"] == pytest.approx(32 * counters[LAST]["L2 writes"], rel=0.02)
@@ -255,5 +252,5 @@ def test_what_the_text_claims_is_in_the_tables(chapter: ModuleType) -> None:
     assert counters[FIRST]["L1 sectors out"] == counters[chapter.ALONG_M]["L1 sectors in"] == 4096 * 128**2
     busy = {name: row["L2 busy %"] / square[name] for name, row in counters.items()}
     assert busy[chapter.ALONG_M] < 1.3 * busy[LAST] and busy["torch transpose"] > 2.5 * busy[chapter.ALONG_M]
-    outcomes = {row["mistake"]: (row["right"], row["wrong"]) for row in chapter.kept("mistakes")}
+    outcomes = {row["mistake"]: (row["right"], row["wrong"]) for row in records.read(CHAPTER, "mistakes")}
     assert outcomes["only rows guarded"] == outcomes["swizzle of shorter rows"] == (10, 0)

@@ -15,6 +15,9 @@ P = PERMUTATIONS["(16,4):(4,1)"]
 maps = {name: ThreadMap.of(partition_by(p)) for name, p in PERMUTATIONS.items()}
 """
 ANSWERS = """
+PRODUCT = torch.ones(3, 3) @ torch.ones(3, 3).T
+
+
 def plain(tCrC, tCgC):
     cute.autovec_copy(tCrC, tCgC)
 
@@ -76,7 +79,7 @@ def rows(tile, tid):
 
 
 def overlapping(tile, tid):
-    return cute.local_tile(tile, (8, 16), (tid // 16, tid % 8))
+    return cute.local_tile(tile, (8, 8), (tid // 16, tid % 8))
 
 
 def too_far(tile, tid):
@@ -127,6 +130,7 @@ WRONG = {  # a part of what the check has to say
         "None, None": "whole number",
         "np.arange(3), 0": "one number",
         "True, 44": "whole number",
+        "PRODUCT, 44": "one number",
     },
     2: {
         '"(1,(4,2),8):(0,(8,512),1)"': "is not 1",
@@ -141,6 +145,7 @@ WRONG = {  # a part of what the check has to say
         "(4, 2)": "",
         "np.float64(2)": "",
         "lambda: None": "",
+        "PRODUCT": "",
     },
     3: {
         "((16, 4), (4, 1)), ((16, 4), (4, 1))": "thread 17 owns rows 4 5 6 7",
@@ -149,10 +154,15 @@ WRONG = {  # a part of what the check has to say
         "((16, 4), (2, 1)), None": "stride 2 inside",
         "((8, 3), (3, 1)), None": "",
         "None, None": "thread 17 owns rows 1 17",
-        "'(16,8):(8,1)', None": "",
+        "'(16,4):(4,1)', None": "thread 17 owns rows 4 5 6 7",
+        "((16, float('nan')), (8, 1)), None": "",
         "float('nan'), 1.0": "",
+        "(1,), None": "",
         "3, 4": "",
         "np.ones(2), None": "",
+        "np.float32(3), None": "",
+        "PRODUCT, PRODUCT": "",
+        "lambda A, B: A @ B.T, None": "",
     },
     4: {
         "((16, 4), (4, 1)), ((16, 4), (4, 1)), GRID": "rows 0 4",
@@ -163,6 +173,9 @@ WRONG = {  # a part of what the check has to say
         "None, None, 'grid'": "",
         "None, None, float('nan')": "",
         "1, 2, 3": "",
+        "None, ((32, 4), (4, float('nan'))), GRID": "",
+        "'text', (1,), np.float32(3)": "",
+        "None, None, PRODUCT": "",
     },
     5: {
         f'"{A_LAYOUT}", 0': "thread 37 does not start at 0",
@@ -175,6 +188,9 @@ WRONG = {  # a part of what the check has to say
         "546, 546": "such as",
         "None, 546": "such as",
         "(1, 2), (3, 4)": "",
+        f'"{A_LAYOUT}", (546,)': "whole number",
+        "PRODUCT, PRODUCT": "",
+        "np.float32(3), 546": "",
     },
     6: {
         "plain": "64 requests per warp",
@@ -196,6 +212,11 @@ WRONG = {  # a part of what the check has to say
         "overlapping": "owners",
         "too_far": "",
         "lambda tile, tid: None": "",
+        "lambda tile, tid: tile": "16384 elements",
+        "lambda tile, tid: cute.local_tile(tile, (8, 4), (tid // 16, tid % 16))": "32 elements",
+        "lambda A, B: A @ B.T": "",
+        "float('nan')": "",
+        "(1,)": "",
         "None": "",
         "'(16,8):(8,1)'": "",
         "np.float64(8)": "",
@@ -213,12 +234,16 @@ RIGHT = {
     3: [
         "((16, 8), (8, 1)), ((16, 4), (1, 16))",
         "((16, 8), (8, 1)), None",
+        "'(16,8):(8,1)', None",
+        "((np.int64(16), 8), (np.int32(8), 1)), lambda: cute.make_layout((16, 4), stride=(1, 16))",
+        "(np.array([16, 8]), torch.tensor([8, 1])), None",
         "[(16, 8), (8, 1)], ((16, 8), (1, 16))",
         "((16, (2, 4)), (8, (1, 2))), None",
     ],
     4: [
         "None, ((32, 4), (4, 1)), ((8, 32, 1), (32, 1, 0))",
         "((8, 16), (16, 1)), ((32, 4), (4, 1)), ((8, 32, 1), (32, 1, 0))",
+        "None, '(32,4):(4,1)', (np.array([8, 32, 1]), (32, np.int64(1), 0))",
         "((8, 16), (1, 8)), ((32, (2, 2)), (4, (1, 2))), ((8, 32, 1), (32, 1, 256))",
     ],
     5: [

@@ -33,8 +33,22 @@ def nan_everywhere(tCrC, tCgC, alpha, beta):
     cute.autovec_copy(tCrC, tCgC)
 
 
+def known_pairs(tCrC, tCgC, alpha, beta):
+    """For the factors that the check once had, written into it, and no others."""
+    old = cute.make_fragment_like(tCrC)
+    cute.autovec_copy(tCgC, old)
+    tCrC.store(2.0 * tCrC.load() - 0.5 * old.load() if beta else -1.0 * tCrC.load())
+    cute.autovec_copy(tCrC, tCgC)
+
+
 def from_torch(tCrC, tCgC, alpha, beta):
     return alpha * A @ B.T + beta * C
+
+
+def beta_first(tCrC, tCgC, alpha, beta):
+    for i in range(cute.size(tCgC)):
+        tCgC[i] = beta * tCgC[i]
+        tCgC[i] = tCgC[i] + alpha * tCrC[i]
 
 
 def element_by_element(tCrC, tCgC, alpha, beta):
@@ -59,6 +73,26 @@ BODY
 '''
 
 
+FETCHED = """        cute.copy(g2s, tAgA[None, None, None, kt], tAsA[None, None, None, buffer])
+        cute.copy(g2s, tBgB[None, None, None, kt], tBsB[None, None, None, buffer])
+"""
+ERASED = """        for gX, sX in ((tAgA, tAsA), (tBgB, tBsB)):
+            zero = cute.make_fragment_like(gX[None, None, None, kt])
+            zero.fill(0.0)
+            cute.copy(g2s, zero, gX[None, None, None, kt])
+            cute.copy(g2s, zero, sX[None, None, None, buffer])
+"""
+STEP = "        cute.gemm(tiled_mma, tCrC, tCrA, tCrB, tCrC)\n"
+STEPS = """        for k in cutlass.range_constexpr(bK):
+            cute.gemm(tiled_mma, tCrC, tCrA[None, None, k], tCrB[None, None, k], tCrC)
+"""
+OTHERS = {  # the solution of exercise 4 with these lines replaced
+    "zeros_for_the_inputs": (FETCHED, ERASED),
+    "not_a_number": (STEP, '        tCrC.fill(float("nan"))\n'),
+    "one_step_at_a_time": (STEP, STEPS),
+}
+
+
 def _one_buffer() -> str:
     """staged_kernel without its second barrier: a race."""
     lines = exercises.cell(CHAPTER, "staged").split("):\n", 1)[1].split("\n\n\ndef launcher")[0].splitlines()
@@ -68,7 +102,9 @@ def _one_buffer() -> str:
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The exercises' checks with what they use, and answers that are kernels or parts of one."""
-    answers = ANSWERS.replace("BODY", _one_buffer())
+    two = exercises.renamed(CHAPTER, "ex4-solution", "two_buffers_kernel", "OTHER")
+    others = (two.replace("OTHER", name).replace(old, new) for name, (old, new) in OTHERS.items())
+    answers = "\n\n\n".join([ANSWERS.replace("BODY", _one_buffer()), *others])
     cells = [*(f"ex{number}-check" for number in (1, 2, 3, 4)), "ex4-solution"]
     rng = torch.Generator().manual_seed(6)  # of the cell that random_problem is in
     A, B, C = (torch.randn(128, 128, generator=rng) for _ in range(3))  # as a reader has them who answers A @ B.T
@@ -103,6 +139,9 @@ WRONG = {  # a part of what the check has to say
         "((4, 8), (0, 0))": "each of 32 lanes",
         "None": "",
         "'4x8'": "",
+        "'(4,8):(1,4)'": "4 wavefronts for a load of tCsA",
+        "((4, 8, 1), (8, 1, 0))": "",
+        "'S<2,0,3> o 0 o (4,8):(8,1)'": "",
         "4": "",
         "((4, 8), (float('nan'), 1))": "",
         "torch.ones(4, 8)": "",
@@ -112,6 +151,7 @@ WRONG = {  # a part of what the check has to say
         "alpha_only": "elements are wrong",
         "beta_of_the_product": "elements are wrong",
         "nan_everywhere": "16384 of 16384",
+        "known_pairs": "elements are wrong",
         "old_never_fetched": "elements are wrong",
         "from_torch": "",
         "None": "",
@@ -121,6 +161,8 @@ WRONG = {  # a part of what the check has to say
     4: {
         "staged_kernel": "2 barriers per K tile",
         "one_buffer_one_barrier": "MissingBarrier",
+        "not_a_number": "16384 of 16384",
+        "zeros_for_the_inputs": "your answer changes mA",
         "scalar.scalar_gemm_kernel": "",
         "lambda A, B, *rest: A @ B.T": "",
         "None": "",
@@ -134,11 +176,14 @@ RIGHT = {
         "(((2, 2), (2, 4)), ((1, 4), (2, 8)))",
         "(((2, 2), (2, 2, 2)), ((2, 8), (1, 4, 16)))",
         "[((2, 2), 8), ((1, 16), 2)]",
+        "((np.array([2, 2]), (2, np.int64(4))), ((np.int32(1), 4), torch.tensor([2, 8])))",
+        "'((2,2),(2,4)):((1,4),(2,8))'",
+        "lambda: cute.make_layout(((2, 2), (2, 4)), stride=((1, 4), (2, 8)))",
     ],
-    3: ["element_by_element", "compiled_function"],
-    4: ["two_buffers_kernel", "ring_kernel"],
+    3: ["element_by_element", "compiled_function", "beta_first"],
+    4: ["two_buffers_kernel", "ring_kernel", "one_step_at_a_time"],
 }
 
 
-test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, WRONG)
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, exercises.with_no_answers(WRONG))
 test_right_answers_of_any_form_are_accepted = exercises.right_answers_are_accepted(CHECKS, RIGHT)

@@ -142,6 +142,7 @@ WRONG = {  # a part of what the check has to say
         "(15, 2), 2": "whole number",
         "True, 2": "whole number",
         "lane, v": "one number",
+        "A @ B.T, 2": "one number",
     },
     2: {
         "64": "32 wavefronts",
@@ -156,6 +157,8 @@ WRONG = {  # a part of what the check has to say
         "None": "not None",
         "'72'": "not text",
         "(72,)": "whole number",
+        "A @ B.T": "one number",
+        "lambda pitch: 72": "whole number",
     },
     3: {
         "((16,), (1,))": "[0, 1, 8, 9]",
@@ -206,6 +209,7 @@ RIGHT = {
     3: [
         "((2, 4, 2), (1, 4, 2))",
         "(((2, 2, 2), 2), ((1, 8, 4), 2))",
+        "(np.array([2, 4, 2]), (np.int64(1), 4, torch.tensor(2)))",
         "((2, (2, 2), (2, 1)), (1, (4, 8), (2, 0)))",
         "'(2,4,2):(1,4,2)'",
         "lambda: cute.make_layout((2, 4, 2), stride=(1, 4, 2))",

@@ -298,13 +298,6 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 }
 
 
-@pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return exercises.judges(CHAPTER, tmp_path_factory.mktemp(CHAPTER), MORE)
-
-
+names = exercises.judges_of(CHAPTER, MORE)
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
-
-
-def test_each_solution_belongs_to_an_exercise() -> None:
-    exercises.assert_paired(CHAPTER)
+test_each_solution_belongs_to_an_exercise = exercises.solutions_belong_to_exercises(CHAPTER)

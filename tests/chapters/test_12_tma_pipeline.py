@@ -1,9 +1,7 @@
-"""Chapter 12's kernels, loaded from their notebook: TMA copy, one-buffer GEMM and pipeline, against float64."""
+"""Chapter 12's ring under the GEMM: float64, both spellings of it, C by TMA, its clock, its mistakes and exercises."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -12,409 +10,360 @@ import pytest
 import torch
 
 from cutetut.course import notebooks
-from cutetut.measure import mistakes
-from tests.chapters import exercises
+from cutetut.inspect.compiled import inspect
+from cutetut.measure import bench, mistakes
+from tests.chapters import benchmarks, contract, exercises
+from tests.chapters.exercises import FUNCTIONS, NUMBERS
 from tests.chapters.products import assert_product, exact, normal, wide
 
-NAME = "12_tma_pipeline"
-BF16, F16 = torch.bfloat16, torch.float16
-CONFIGURATIONS = [
-    (64, 1, 1), (64, 8, 2), (128, 1, 2), (128, 2, 1), (128, 3, 2), (128, 6, 1), (192, 2, 1), (192, 5, 2),
-    (256, 1, 2), (256, 2, 2), (256, 4, 2),
-]  # fmt: skip
+CHAPTER = "12_tma_pipeline"
+F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
+WIDE = "128x256, 2 warpgroups"
 
 
 @pytest.fixture(scope="module")
 def chapter() -> ModuleType:
-    return notebooks.load(NAME, exercises.HELPER_TAGS)
+    return notebooks.load(CHAPTER, bench.BENCH_TAGS)
 
 
-def matrix(rng: np.random.Generator, rows: int, columns: int, device: str, dtype: torch.dtype = BF16) -> torch.Tensor:
-    return normal(rng, device, dtype, (rows, columns))[0]
+def cute_tensors(chapter: ModuleType, *tensors: torch.Tensor) -> list[Any]:
+    return [chapter.from_dlpack(t, assumed_align=16) for t in tensors]
 
 
-# The copy -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", [BF16, F16])
-@pytest.mark.parametrize(
-    ("shape", "stages", "ctas"),
-    [
-        ((32, 256), 1, 1),
-        ((1, 8), 4, 2),
-        ((2, 264), 3, 1),
-        ((33, 264), 2, 3),
-        ((100, 1000), 3, 1),
-        ((70, 512), 12, 2),
-        ((480, 264), 14, 1),
-        ((128, 256), 8, 9),
-    ],
-)
-def test_copy_is_exact_and_stays_inside(
-    chapter: ModuleType, rng: np.random.Generator, device: str, dtype: torch.dtype, shape: tuple[int, int],
-    stages: int, ctas: int,
-) -> None:  # fmt: skip
-    X = matrix(rng, *shape, device, dtype)
-    memory = torch.full((shape[0] + 1, shape[1]), 7.0, dtype=dtype, device=device)
-    chapter.tma_copy(X, memory[:-1], stages=stages, ctas=ctas)
-    assert torch.equal(memory[:-1], X)
-    assert (memory[-1] == 7).all()
+def multiply(
+    chapter: ModuleType, A: torch.Tensor, B: torch.Tensor, plan: Any, launch: Any = None, out: torch.dtype = F32
+) -> torch.Tensor:
+    C = torch.full((A.shape[0], B.shape[0]), torch.nan, dtype=out, device=A.device)
+    tensors = cute_tensors(chapter, A, B, C)
+    chapter.cute.compile(launch or chapter.ring_gemm_launch, *tensors, plan)(*tensors)
+    return C
 
 
 @pytest.mark.parametrize(
-    ("build", "error", "says"),
+    ("name", "K", "out"),
     [
-        (lambda d: (torch.zeros(4, 8, device=d),), TypeError, "must be float16"),
-        (lambda d: (torch.zeros(4, 12, device=d).half(),), ValueError, "multiple of 8 columns"),
-        (lambda d: (torch.zeros(0, 8, device=d).half(),), ValueError, "not empty"),
-        (lambda d: (torch.zeros(4, 0, device=d).half(),), ValueError, "multiple of 8 columns"),
-        (lambda d: (torch.zeros(8, 8, device=d).half().T,), ValueError, "row-major without gaps"),
-        (lambda d: (torch.zeros(65, device=d).half()[1:].reshape(8, 8),), ValueError, "16 bytes"),
-        (lambda d: (torch.zeros(8, 8, device=d).half(), torch.zeros(8, 16, device=d).half()), ValueError, "one shape"),
+        ("128x128, 2 CTAs", 64, BF16),
+        ("128x128, 1 CTA", 584, F32),
+        (WIDE, 320, BF16),
+        ("256x128, 2 warpgroups", 72, F32),
     ],
 )
-def test_copy_refuses_what_it_does_not_support(
-    chapter: ModuleType,
-    device: str,
-    build: Callable[[str], tuple[torch.Tensor, ...]],
-    error: type[Exception],
-    says: str,
+def test_every_plan_matches_float64(
+    chapter: ModuleType, rng: np.random.Generator, device: str, name: str, K: int, out: torch.dtype
 ) -> None:
-    with pytest.raises(error, match=says):
-        chapter.tma_copy(*build(device))
+    bM, bN, _ = chapter.PLANS[name].tile
+    A, B = normal(rng, device, BF16, (bM, K), (2 * bN, K))
+    assert_product(multiply(chapter, A, B, chapter.PLANS[name], out=out), A, B)
 
 
-def test_copy_refuses_stages_that_do_not_fit(chapter: ModuleType, device: str) -> None:
-    X = torch.zeros(8, 8, dtype=BF16, device=device)
-    for stages in (0, 15):
-        with pytest.raises(ValueError, match=f"stages={stages}"):
-            chapter.tma_copy(X, stages=stages)
-
-
-# The GEMMs ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
-def test_gemm_matches_float64_in_every_configuration(
-    chapter: ModuleType, rng: np.random.Generator, device: str, configuration: tuple[int, int, int]
+@pytest.mark.parametrize(("a", "b"), [("MN", "K"), ("K", "MN")])
+def test_operands_of_either_major(
+    chapter: ModuleType, rng: np.random.Generator, device: str, a: str, b: str
 ) -> None:
-    bN, stages, consumers = configuration
-    A, B = matrix(rng, 256, 448, device), matrix(rng, 384, 448, device)
-    C = torch.full((256, 384), float("nan"), dtype=BF16, device=device)
-    assert chapter.tma_gemm(A, B, C, bN=bN, stages=stages, consumers=consumers) is C
-    assert_product(C, A, B)
+    A, B = (normal(rng, device, F16, (128, 200) if major == "K" else (200, 128))[0] for major in (a, b))
+    A, B = (t if major == "K" else t.T for t, major in ((A, a), (B, b)))
+    assert_product(multiply(chapter, A, B, chapter.Plan()), A, B)
 
 
-@pytest.mark.parametrize("dtype", [BF16, F16])
-@pytest.mark.parametrize("shape", [(1, 8, 8), (2, 8, 8), (63, 136, 72), (129, 264, 200), (300, 120, 128)], ids=str)
-@pytest.mark.parametrize(("bN", "stages"), [(128, 1), (128, 3), (192, 2)])
-def test_gemm_clips_ragged_sizes_and_stays_inside(
-    chapter: ModuleType,
-    rng: np.random.Generator,
-    device: str,
-    dtype: torch.dtype,
-    shape: tuple[int, int, int],
-    bN: int,
-    stages: int,
+def test_two_stages_and_integers_are_exact(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
+    A, B = (torch.from_numpy(rng.integers(-8, 9, (128, 392)).astype(np.float32)).half().to(device) for _ in range(2))
+    for launch in (chapter.ring_gemm_launch, chapter.library_gemm_launch):
+        assert np.array_equal(wide(multiply(chapter, A, B, chapter.Plan(stages=2), launch)), exact(A, B))
+
+
+def test_a_nan_stays_in_its_row(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
+    A, B = normal(rng, device, BF16, (128, 136), (128, 136))
+    A[5, 130] = torch.nan
+    nan = multiply(chapter, A, B, chapter.Plan()).isnan().cpu()
+    assert nan[5].all() and nan.sum() == 128
+
+
+REFUSED: list[tuple[tuple[int, int], tuple[int, int], torch.dtype, dict[str, Any], type[Exception], str]] = [
+    ((100, 64), (128, 64), BF16, {}, ValueError, "M=100"),
+    ((128, 12), (128, 12), BF16, {}, ValueError, "multiple of 16 bytes"),
+    ((128, 64), (128, 72), BF16, {}, ValueError, "MxK, NxK and MxN"),
+    ((128, 64), (128, 64), F32, {}, TypeError, "both must be Float16"),
+    ((128, 64), (128, 64), BF16, {"stages": 8}, ValueError, "8 stages"),
+    ((128, 64), (128, 64), BF16, {"stages": 1}, ValueError, "2 stages at least"),
+    ((128, 64), (128, 64), BF16, {"swizzle": "SW64"}, ValueError, "must be 'SW128'"),
+]
+
+
+def test_it_refuses_what_it_does_not_support(chapter: ModuleType, device: str) -> None:
+    for a, b, dtype, options, error, says in REFUSED:
+        A, B = (torch.zeros(shape, dtype=dtype, device=device) for shape in (a, b))
+        with pytest.raises(error, match=says):
+            multiply(chapter, A, B, chapter.Plan(**options))
+
+
+def test_the_kernels_keep_to_the_contract(chapter: ModuleType) -> None:
+    contract.assert_one_idea(chapter.step.async_gemm_kernel, chapter.ring_gemm_kernel)
+    contract.assert_one_idea(chapter.ring_gemm_kernel, chapter.library_gemm_kernel)
+    contract.assert_one_idea(chapter.ring_gemm_kernel, chapter.stored().ring_gemm_kernel)
+    contract.assert_contract(CHAPTER)
+
+
+def test_both_spellings_move_wait_and_multiply_alike(
+    chapter: ModuleType, rng: np.random.Generator, device: str
+) -> None:
+    """The chapter's claim: the library waits in the first turn, too, and the rest that differs is arithmetic."""
+    A, B = normal(rng, device, BF16, (128, 704), (128, 704))
+    found = []
+    for launch in (chapter.ring_gemm_launch, chapter.library_gemm_launch):
+        C = torch.full((128, 128), torch.nan, device=device)
+        tensors = cute_tensors(chapter, A, B, C)
+        compiled = chapter.cute.compile(launch, *tensors, chapter.Plan(stages=3))
+        compiled(*tensors)
+        assert_product(C, A, B)
+        found.append(inspect(compiled).opcodes)
+    ours, theirs = found
+    words = ("cp.async", "mbarrier", "wgmma", "fence", "elect", "ld.", "st.", "bar.sync")
+    differ = {op: theirs[op] - ours[op] for op in ours | theirs if op.startswith(words) and ours[op] != theirs[op]}
+    assert differ == {"mbarrier.try_wait.parity.shared.b64": 3 - 1}
+
+
+@pytest.mark.parametrize(("name", "shape"), [("128x128, 2 CTAs", (100, 136, 72)), (WIDE, (129, 264, 200))])
+def test_c_by_tma_is_clipped(
+    chapter: ModuleType, rng: np.random.Generator, device: str, name: str, shape: tuple[int, int, int]
 ) -> None:
     M, N, K = shape
-    A, B = matrix(rng, M, K, device, dtype), matrix(rng, N, K, device, dtype)
-    memory = torch.full((M + 2, N), 7.0, dtype=dtype, device=device)
-    chapter.tma_gemm(A, B, memory[1:-1], bN=bN, stages=stages)
+    A, B = normal(rng, device, F16, (M, K), (N, K))
+    memory = torch.full((M + 2, N), 7.0, dtype=F16, device=device)
+    tensors = cute_tensors(chapter, A, B, memory[1:-1])
+    chapter.cute.compile(chapter.stored().ring_gemm_launch, *tensors, chapter.PLANS[name])(*tensors)
     assert_product(memory[1:-1], A, B)
     assert (memory[0] == 7).all() and (memory[-1] == 7).all()
 
 
-def test_gemm_is_exact_on_integers(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
-    A, B = (torch.from_numpy(rng.integers(-2, 3, (128, 320)).astype(np.float32)).half().to(device) for _ in range(2))
-    C = chapter.tma_gemm(A, B, bN=128, stages=2)
-    assert np.array_equal(wide(C), exact(A, B))
+def test_c_by_tma_refuses_what_would_go_to_one_place(chapter: ModuleType, device: str) -> None:
+    launch = chapter.stored().ring_gemm_launch
+    for shape, out in (((64, 128), BF16), ((128, 64), BF16), ((128, 132), BF16), ((128, 128), F32)):
+        A, B = (torch.zeros(rows, 64, dtype=BF16, device=device) for rows in shape)
+        with pytest.raises(ValueError, match="C needs"):
+            multiply(chapter, A, B, chapter.Plan(), launch, out)
 
 
-@pytest.mark.parametrize(("bN", "consumers"), [(64, 2), (128, 1), (128, 2), (192, 2), (256, 2)])
-def test_gemm_puts_every_element_in_its_place(chapter: ModuleType, device: str, bN: int, consumers: int) -> None:
-    """One nonzero per row of A and B, and no two equal products in a row or column."""
-    A, B = torch.zeros(128, 72), torch.zeros(256, 72)
-    A[:, 71], B[:, 71] = torch.arange(128), 2.0 ** (torch.arange(256) % 4)
-    B[:, 70], A[:, 70] = torch.arange(256), 1.0
-    C = chapter.tma_gemm(A.half().to(device), B.half().to(device), bN=bN, stages=2, consumers=consumers)
-    assert np.array_equal(wide(C), exact(A, B))
-
-
-def test_gemm_spreads_nan_to_its_row_only(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
-    A, B = matrix(rng, 128, 64, device), matrix(rng, 128, 64, device)
-    A[5, 2] = float("nan")
-    C = chapter.tma_gemm(A, B, bN=128, stages=2).cpu()
-    expected = torch.zeros(128, 128, dtype=torch.bool)
-    expected[5] = True
-    assert torch.equal(C.isnan(), expected)
-
-
-def test_one_compilation_serves_all_sizes(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
-    chapter.tma_gemm(matrix(rng, 128, 64, device), matrix(rng, 128, 64, device), bN=128, stages=2)
-    before = dict(chapter._compiled)
-    A, B = matrix(rng, 70, 136, device), matrix(rng, 200, 136, device)
-    assert_product(chapter.tma_gemm(A, B, bN=128, stages=2), A, B)
-    assert chapter._compiled == before
-
-
-GOOD = (128, 64)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "options", "error", "says"),
-    [
-        (torch.zeros(GOOD).bfloat16(), torch.zeros(GOOD).half(), {}, TypeError, "B is torch.float16"),
-        (torch.zeros(GOOD), torch.zeros(GOOD), {}, TypeError, "A is torch.float32"),
-        (torch.zeros(128, 60).half(), torch.zeros(128, 60).half(), {}, ValueError, "K=60"),
-        (torch.zeros(GOOD).half(), torch.zeros(100, 64).half(), {}, ValueError, "N=100"),
-        (torch.zeros(0, 64).half(), torch.zeros(GOOD).half(), {}, ValueError, "M=0,"),
-        (torch.zeros(128, 0).half(), torch.zeros(128, 0).half(), {}, ValueError, "K=0"),
-        (torch.zeros(GOOD).half(), torch.zeros(128, 128).half(), {}, ValueError, "MxK, NxK and MxN"),
-        (torch.zeros(2, *GOOD).half(), torch.zeros(GOOD).half(), {}, ValueError, "3 dimensions"),
-        (torch.zeros(64, 128).half().T, torch.zeros(GOOD).half(), {}, ValueError, "row-major without gaps"),
-        (torch.zeros(GOOD).half(), torch.zeros(GOOD).half(), {"bN": 320}, ValueError, "bN=320"),
-        (torch.zeros(GOOD).half(), torch.zeros(GOOD).half(), {"bN": 128, "stages": 7}, ValueError, "7 stages"),
-        (torch.zeros(GOOD).half(), torch.zeros(GOOD).half(), {"stages": 0}, ValueError, "stages=0"),
-        (torch.zeros(GOOD).half(), torch.zeros(GOOD).half(), {"bN": 256, "stages": 5}, ValueError, "shared memory"),
-        (torch.zeros(GOOD).half(), torch.zeros(GOOD).half(), {"consumers": 1}, ValueError, "256 accumulators"),
-        (torch.zeros(GOOD).half(), torch.zeros(GOOD).half(), {"bN": 128, "consumers": 3}, ValueError, "consumers=3"),
-    ],
-)
-def test_gemm_refuses_what_it_does_not_support(
-    chapter: ModuleType, device: str, a: torch.Tensor, b: torch.Tensor, options: dict[str, int], error: type[Exception],
-    says: str,
-) -> None:  # fmt: skip
-    with pytest.raises(error, match=says):
-        chapter.tma_gemm(a.to(device), b.to(device), **options)
-
-
-@pytest.mark.parametrize(("bN", "stages"), [(64, 8), (128, 1), (128, 6), (192, 5), (256, 1), (256, 4)])
-def test_every_configuration_that_is_allowed_fits_an_sm(chapter: ModuleType, device: str, bN: int, stages: int) -> None:
-    chapter.refuse_configuration(bN, stages, 2)
-    info = compiled(chapter, device, bN, stages, 2)
-    assert info.shared_bytes <= chapter.SHARED
-    assert info.spills == 0
-    assert 288 * -(-info.registers // 8) * 8 <= 65536
-    assert "clock64" not in info.ptx
-
-
-def compiled(chapter: ModuleType, device: str, bN: int, stages: int, consumers: int) -> Any:
-    tensors = [
-        torch.zeros(rows, columns, dtype=BF16, device=device) for rows, columns in ((128, 64), (256, 64), (128, 256))
-    ]
-    arguments = [chapter.from_dlpack(t, assumed_align=16) for t in tensors]
-    return chapter.inspect(chapter.cute.compile(chapter.gemm_launch, *arguments, bN, stages, consumers, None))
-
-
-# The clock ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("bN", "stages", "consumers"), [(128, 2, 2), (128, 3, 1), (256, 2, 2)])
-def test_a_traced_launch_computes_the_same_and_its_clock_runs_forward(
-    chapter: ModuleType, rng: np.random.Generator, device: str, bN: int, stages: int, consumers: int
+def test_the_traced_kernel_computes_the_same_and_its_clock_runs_forward(
+    chapter: ModuleType, rng: np.random.Generator, device: str
 ) -> None:
-    A, B = matrix(rng, 256, 320, device), matrix(rng, 256, 320, device)
-    clock = chapter.traced(A, B, bN=bN, stages=stages, consumers=consumers)
-    assert clock.shape == (2 + consumers, 6, 3, 2 * (256 // bN))
-    producer, groups, observer = clock[0, :-1], clock[1:-1], clock[-1, :-1]
-    assert (producer[:, 0] > 0).all() and (producer[:, 1] >= producer[:, 0]).all()
-    assert (np.diff(producer[:, 1], axis=0) > 0).all()
-    assert (observer[:, 1] > producer[:, 1]).all(), "a tile lands after it was asked for"
-    assert (groups[:, :-1, 1] >= groups[:, :-1, 0]).all()
-    assert (groups[:, 1:, 2] > groups[:, :-1, 1]).all(), "math ends after it began"
-    reused = producer[stages:, 1], groups[:, 1:, 2].min(axis=0)[:-stages]
-    assert (reused[0] > reused[1]).all(), "a stage is filled again after its math"
+    stages = 2
+    A, B = normal(rng, device, BF16, (128, 448), (128, 448))
+    C, clock = chapter.traced(A, B, chapter.Plan(stages=stages))
+    assert_product(C, A, B)
+    warps, filler, observer = clock[:4, :, :, 0], clock[0, :, :, 0], clock[-4, :, 1, 0]
+    assert (observer > filler[:, 4]).all() and (filler[:, 4] >= filler[:, 3]).all()
+    assert (warps[:, :, 1] >= warps[:, :, 0]).all()
+    assert (warps[:, 1:, 2] > warps[:, :-1, 1]).all()  # a product ends after its tile was there
+    done = warps[:, 1:, 2].max(axis=0)  # of tile kt; its stage goes to tile kt + stages
+    assert (filler[stages:, 4] > done[: len(filler) - stages]).all()
 
 
-# What goes wrong ----------------------------------------------------------------------------------------------
+def test_its_bars_can_be_drawn() -> None:
+    """The spans that a recorded timeline becomes, from the emulator's clock."""
+    shown = notebooks.load(CHAPTER, exercises.HELPER_TAGS)
+    A, B = (torch.zeros(128, 448, dtype=BF16, device=shown.cutetut.device) for _ in range(2))
+    _, clock = shown.traced(A, B, shown.Plan())
+    found = {"plan": "128x128, 2 CTAs", "stages": 3, "bN": 128, "clock": clock[..., 0].tolist()}
+    bars = shown.spans(found)
+    assert {bar.row for bar in bars} == {"warp 0 requests", "stage 0", "stage 1", "stage 2", "warp 0"}
+    assert sum(bar.kind == "loads" for bar in bars) == 6  # all tiles but the last
+    assert shown.pictured([found]).run == "128x128, 2 CTAs" and "128x128, 2 CTAs" in shown.summary(found)
 
-NAMED = {
-    "no wait for full": "Uninitialized",
-    "no wait for empty": "IllegalInstruction",
-    "half the bytes": "AsyncMismatch",
-    "twice the bytes": "Deadlock",
-    "producer's parity": "Deadlock",
-    "consumers' parity": "Uninitialized",
-    "released too early": "InFlight",
-    "no wait for the WGMMAs": "InFlight",
-    "swizzles differ": "warning",
-    "no proxy fence": "MissingFence",
-    "slab not waited for": "InFlight",
-    "copy: no wait for the store": "InFlight",
+
+SAYS = {  # the fault with two warpgroups, and a part of a line that it names
+    "no wait for full": ("Uninitialized: operand A", "cute.gemm(tiled_mma"),
+    "the readers' parity": ("InFlight: operand A", "cute.gemm(tiled_mma"),
+    "no wait for empty": ("MissingBarrier: a copy to shared memory", "cute.copy(load_A, tAgA[None, ahead]"),
+    "the filler's parity": ("Deadlock", "cute.arch.mbarrier_wait(empty + ahead % stages, ahead // stages & 1)"),
+    "half the bytes": ("AsyncMismatch", "cute.copy(load_"),
+    "twice the bytes": ("Deadlock", "cute.arch.mbarrier_wait(full + stage"),
+    "let go too early": ("MissingBarrier: a copy to shared memory", "cute.copy(load_A, tAgA[None, ahead]"),
+    "no wait for the products": ("InFlight: a copy overwrites", "cute.copy(load_A, tAgA[None, ahead]"),
+    "every thread lets go": ("IllegalInstruction: 256 more arrivals", "cute.arch.mbarrier_arrive(empty"),
+    "C by TMA: no proxy fence": ("MissingFence: the TMA store", "cute.copy(store, tCsC"),
+    "C by TMA: slab not waited for": ("InFlight: a store to shared memory", "cute.copy(to_shared, slab"),
 }
+WARNED = "swizzles differ"
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("name", NAMED)
-def test_a_mistake_is_named(names: dict[str, Any], capsys: pytest.CaptureFixture[str], name: str) -> None:
-    assert names["MISTAKES"].keys() == NAMED.keys()
-    names["explain"](name)
-    report = capsys.readouterr().out.split("\n+ ")[1]
-    assert f"\n{NAMED[name]}:" in report
-    assert re.search(r"changed_\w+\.py:\d+", report)
+def test_mistakes(chapter: ModuleType) -> None:
+    assert {*chapter.MISTAKES} == {*SAYS, WARNED}
+    for name in chapter.MISTAKES:
+        launch, (A, B, C), expected = chapter.problem(name, 128, 448)
+        said = mistakes.report(launch, A, B, C, chapter.Plan(warpgroups=(2, 1)))
+        if name == WARNED:
+            assert said.startswith("warning: operand A of the WGMMA is read with the 128-byte swizzle")
+            assert ((C.double() - expected).abs() > 1).any()
+            continue
+        fault, line = SAYS[name]
+        assert said.startswith(fault) and line in said, (name, said)
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("name", ["", "copy"])
-def test_no_alarm_without_a_mistake(names: dict[str, Any], name: str) -> None:
-    said, C, expected = names["emulate"](notebooks.changed(NAME), name)
-    assert mistakes.faultless(said) and "warning" not in said
-    assert np.abs(wide(C) - wide(expected)).max() < 0.5
+def test_the_benchmark_runs_whole(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of every kind, the timelines, and what launches mistakes on a GPU; without a clock."""
+    monkeypatch.setattr(chapter, "SIZE", 256)
+    monkeypatch.setattr(chapter, "PLANS", {name: chapter.PLANS[name] for name in ("128x128, 2 CTAs", WIDE)})
+    monkeypatch.setattr(chapter, "OTHERS", ())
+    monkeypatch.setattr(chapter, "SWEEP", {})
+    monkeypatch.setattr(chapter, "RAGGED", {"both": (200, 264, 136)})
+    monkeypatch.setattr(chapter, "clocks", lambda size: {"after a rest": 1980.0})  # asks torch.cuda
+    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
+    written: dict[str, Any] = {}
+    monkeypatch.setattr(chapter.records, "write", lambda name, what, content: written.update({what: content}))
+    timed = benchmarks.without_a_clock(chapter, monkeypatch)
+    rows = bench.validated(chapter.benchmark(), CHAPTER)
+    names = [f"{number} {name}" for number in ("10", "12") for name in chapter.PLANS] + ["12 library", "12 C by TMA"]
+    assert timed == [*names, "12 C by TMA, ragged both"]
+    assert [row["kernel"] for row in rows if row.get("rung")] == [f"12 {WIDE}"]
+    assert {*written} == {"timelines", "clock", "mistakes"}
+    assert [timeline["plan"] for timeline in written["timelines"]] == [WIDE, "128x128, 2 CTAs"]
+    once, right = chapter.attempt("no wait for the products")
+    assert callable(once) and not right()  # C is NaN until it is launched
 
 
-@pytest.mark.parametrize("name", ["gemm", "copy"])
-def test_an_attempt_without_a_mistake_is_right(
-    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setitem(chapter.MISTAKES, name, [])
-    launch, right = chapter.attempt(name, 128)
-    assert not right(), "nothing is written yet"
-    for _ in range(2):
-        launch()
-        assert right()
+@pytest.mark.emulator
+def test_the_clock_probe_reads_both_timers(chapter: ModuleType, device: str) -> None:
+    out = torch.zeros(2, dtype=torch.int64, device=device)
+    kernel = chapter.from_dlpack(out)
+    chapter.cute.compile(chapter.clock_launch, kernel)(kernel)
+    cycles, ns = out.tolist()
+    assert ns >= 1_000_000 and cycles > 0
 
 
-@pytest.mark.filterwarnings("ignore:operand A of the WGMMA")
-def test_an_attempt_with_a_mistake_is_wrong(chapter: ModuleType) -> None:
-    launch, right = chapter.attempt("swizzles differ", 128)
-    launch()
-    assert not right()
+# Exercises -----------------------------------------------------------------------------------------------------
+
+MORE = """
+def arrays(kt, stages):
+    return np.array([kt % stages, (kt // stages) % 2, 1 - (kt // stages) % 2])
 
 
-@pytest.mark.parametrize(
-    ("name", "opcode", "fewer"),
-    [
-        ("no wait for the WGMMAs", "WARPGROUP.DEPBAR", 1),
-        ("no proxy fence", "FENCE.VIEW.ASYNC", 2),
-        ("copy: no wait for the store", "DEPBAR", 1),
-    ],
-)
-def test_what_passes_on_a_gpu_is_missing_from_the_machine_code(
-    chapter: ModuleType, device: str, name: str, opcode: str, fewer: int
-) -> None:
-    """The assembler puts nothing back, as it does for some omissions of chapter 08."""
-    counts = []
-    for mistake in ([], [name]):
-        replacements = [pair for each in mistake for pair in chapter.MISTAKES[each]]
-        launch, arguments, _, _ = chapter.problem(notebooks.changed(NAME, replacements), name, 128, 128, device)
-        tensors = [chapter.as_cute(a) if isinstance(a, torch.Tensor) else a for a in arguments]
-        counts.append(chapter.inspect(chapter.cute.compile(launch, *tensors)).count(opcode))
-    assert counts[0] - counts[1] == fewer
+def from_a_table(kt, stages):
+    turn = divmod(kt, stages)[0]
+    return torch.tensor([kt - turn * stages, turn % 2, (turn + 1) % 2])
 
 
-@pytest.mark.gpu
-def test_a_mistake_on_the_gpu_is_told_from_what_is_right() -> None:
-    assert mistakes.on_gpu(NAME, ["swizzles differ"]) == [
-        {"mistake": "swizzles differ", "right": 0, "wrong": 10, "ended": "ends"}
-    ]
+def same_parity(kt, stages):
+    return kt % stages, kt // stages & 1, kt // stages & 1
 
 
-# The notebook -------------------------------------------------------------------------------------------------
+def by_division(bM, bN, bK, bits):
+    element = bits / 8
+    return float((232448 - 8192 * element) // ((bM + bN) * bK * element + 16))
 
 
-@pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The exercises' checks with what they use: the kernels, the mistakes, the helpers of the first broken cell."""
-    checks = [f"exercise-{number}-check" for number in CHECKS]
-    return exercises.defined(NAME, checks, tmp_path_factory.mktemp("cells"))
+def without_slabs(bM, bN, bK, bits):
+    return 232448 // ((bM + bN) * bK * bits // 8 + 16)
 
 
-WRONG = {  # a part of what the check has to say
-    1: {
-        "lambda kt, stages: (kt // stages, kt & 1, 1)": "is not in stage",
-        "lambda kt, stages: (kt % stages, 0, kt // stages & 1 ^ 1)": "does not tell whether it is loaded",
-        "lambda kt, stages: (kt % stages, kt // stages & 1, kt // stages & 1)": "the producer waits although",
-        "lambda kt, stages: (kt % stages, kt // stages & 1, 1)": "the producer",
-        "lambda kt, stages: (kt % stages, kt // stages, kt // stages + 1)": "the producer waits although",
-        "lambda kt, stages: None": "return three numbers",
-        "lambda kt, stages: divmod(kt, stages)[::-1]": "return three numbers",
-    },
-    2: {
-        "lambda bM, bN, bK, bits: 232448 // ((bM + bN) * bK * bits // 8)": "one more",
-        "lambda bM, bN, bK, bits: (232448 - 1024 * bits) // ((bM + bN) * bK * bits // 8)": "leave",  # no barriers
-        "lambda bM, bN, bK, bits: (232448 - 1024 * bits) // ((bM + bN) * bK * bits // 8 + 8)": "leave",  # one
-        "lambda bM, bN, bK, bits: (232448 - 16384) // ((bM + bN) * bK * bits // 8 + 16)": "leave",  # slabs of 16 bits
-        "lambda bM, bN, bK, bits: 500": "leave",
-        "lambda bM, bN, bK, bits: 4.5": "whole number",
-        "lambda bM, bN, bK, bits: -1": "whole number",
-        "lambda bM, bN, bK, bits: float('inf')": "whole number",
-        "lambda bM, bN, bK, bits: None": "whole number",
-    },
-    3: {"8": "not yet", "128": "not yet", "257": "not yet", "0": "not yet", "255.5": "a number", "'many'": "a number"},
-    4: {"1": "not 1 times", "16": "not 16 times", "'all'": "not all times", "None": "not None times"},
+@cute.jit
+def by_turns(load: cute.CopyAtom, tXgX: cute.Tensor, tXsX: cute.Tensor, full: cute.Pointer, empty: cute.Pointer,
+             kt: cutlass.Int32, stages: cutlass.Constexpr, nbytes: cutlass.Constexpr):
+    turn = kt // stages
+    stage = kt - turn * stages
+    if turn > 0:
+        cute.arch.mbarrier_wait(empty + stage, (turn - 1) % 2)
+    with cute.arch.elect_one():
+        cute.arch.mbarrier_arrive_and_expect_tx(full + stage, nbytes)
+    cute.copy(load, tXgX[None, kt], tXsX[None, stage], tma_bar_ptr=full + stage)
+
+
+def loaded_before_announced(load, tXgX, tXsX, full, empty, kt, stages, nbytes):
+    cute.arch.mbarrier_wait(empty + kt % stages, kt // stages + 1 & 1)
+    cute.copy(load, tXgX[None, kt], tXsX[None, kt % stages], tma_bar_ptr=full + kt % stages)
+    with cute.arch.elect_one():
+        cute.arch.mbarrier_arrive_and_expect_tx(full + kt % stages, nbytes)
+
+
+def readers_parity(load, tXgX, tXsX, full, empty, kt, stages, nbytes):
+    cute.arch.mbarrier_wait(empty + kt % stages, kt // stages & 1)
+    with cute.arch.elect_one():
+        cute.arch.mbarrier_arrive_and_expect_tx(full + kt % stages, nbytes)
+    cute.copy(load, tXgX[None, kt], tXsX[None, kt % stages], tma_bar_ptr=full + kt % stages)
+
+
+def not_announced(load, tXgX, tXsX, full, empty, kt, stages, nbytes):
+    cute.arch.mbarrier_wait(empty + kt % stages, (kt // stages & 1) ^ 1)
+    cute.copy(load, tXgX[None, kt], tXsX[None, kt % stages], tma_bar_ptr=full + kt % stages)
+
+
+def first_tile_only(load, tXgX, tXsX, full, empty, kt, stages, nbytes):
+    cute.arch.mbarrier_wait(empty + kt % stages, (kt // stages & 1) ^ 1)
+    with cute.arch.elect_one():
+        cute.arch.mbarrier_arrive_and_expect_tx(full + kt % stages, nbytes)
+    cute.copy(load, tXgX[None, 0], tXsX[None, kt % stages], tma_bar_ptr=full + kt % stages)
+
+
+def tried_first(ring, state, add):
+    token = ring.consumer_try_wait(state)
+    ring.consumer_wait(state, token)
+    add(state.index)
+    cute.arch.sync_warp()
+    ring.consumer_release(state)
+    state.advance()
+    return state
+
+
+def a_clone(ring, state, add):
+    ring.consumer_wait(state)
+    add(state.index)
+    following = state.clone()
+    following.advance()
+    cute.arch.sync_warp()
+    ring.consumer_release(state)
+    return following
+
+
+def no_wait(ring, state, add):
+    add(state.index)
+    cute.arch.sync_warp()
+    ring.consumer_release(state)
+    state.advance()
+    return state
+
+
+def no_release(ring, state, add):
+    ring.consumer_wait(state)
+    add(state.index)
+    state.advance()
+    return state
+
+
+def adds_nothing(ring, state, add):
+    ring.consumer_wait(state)
+    ring.consumer_release(state)
+    state.advance()
+    return state
+
+
+def no_advance(ring, state, add):
+    ring.consumer_wait(state)
+    add(state.index)
+    cute.arch.sync_warp()
+    ring.consumer_release(state)
+    return state
+"""
+CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
+    "check_ring": (
+        [*FUNCTIONS, "same_parity", "lambda kt, stages: (0, 0, 1)", "lambda kt, stages: kt", "lambda kt: (0, 0, 1)"],
+        ["arrays", "from_a_table", "lambda kt, s: [kt % s, float(kt // s % 2), np.uint8(kt // s % 2 ^ 1)]"],
+    ),
+    "check_most_stages": (
+        [*FUNCTIONS, "without_slabs", "lambda *tile: 0", "lambda *tile: 1.5", *(f"lambda *t: {x}" for x in NUMBERS)],
+        ["by_division", "lambda *t: np.int64(by_division(*t))", "lambda *t: torch.tensor(by_division(*t))"],
+    ),
+    "check_fill": (
+        [*FUNCTIONS, "readers_parity", "not_announced", "first_tile_only"],
+        ["by_turns", "loaded_before_announced"],
+    ),
+    "check_drain": (
+        [*FUNCTIONS, "no_wait", "no_release", "adds_nothing", "no_advance"],
+        ["tried_first", "a_clone"],
+    ),
 }
-RIGHT = {
-    1: [
-        "lambda kt, stages: [kt % stages, kt // stages % 2, 1 - kt // stages % 2]",
-        "lambda kt, stages: np.array([kt % stages, kt // stages & 1, ~(kt // stages) & 1])",
-        "lambda kt, stages: (kt % stages, kt % (2 * stages) >= stages, kt % (2 * stages) < stages)",
-    ],
-    2: [
-        "lambda bM, bN, bK, bits: (232448 - 1024 * bits) // ((bM + bN) * bK * bits / 8 + 16)",
-        "lambda bM, bN, bK, bits: np.int64((232448 - 1024 * bits) // ((bM + bN) * bK * bits // 8 + 16))",
-    ],
-    3: ["256.0", "np.int64(256)"],
-    4: ["32.0"],
-}
-CHECKS = {1: "check_ring", 2: "check_most_stages", 3: "check_arrivals", 4: "check_stores"}
 
 
-test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(CHECKS, WRONG)
-test_right_answers_of_any_form_are_accepted = exercises.right_answers_are_accepted(CHECKS, RIGHT)
-
-
-def test_the_benchmark_measures_only_what_the_kernels_accept(chapter: ModuleType) -> None:
-    for configuration in chapter.SWEEP + chapter.BEST:
-        chapter.refuse_configuration(*configuration)
-    assert set(chapter.BEST) <= set(chapter.SWEEP)
-    for bN in (64, 128, 192, 256):  # up to the last that fits
-        most = max(stages for n, stages, _ in chapter.SWEEP if n == bN)
-        with pytest.raises(ValueError, match="shared memory"):
-            chapter.refuse_configuration(bN, most + 1, 2)
-
-
-def test_the_rungs_before_compute_the_same_product(
-    chapter: ModuleType, rng: np.random.Generator, device: str
-) -> None:
-    A, B = matrix(rng, 256, 128, device), matrix(rng, 256, 128, device)
-    C = torch.zeros(256, 256, dtype=BF16, device=device)
-    rungs = chapter.rungs_before(A, B, C)
-    assert list(rungs) == ["04 scalar FMA", "07 128x256x64, 8 warps", "08 WGMMA 64x128 TN"]
-    for name in list(rungs)[1:]:
-        rungs[name]()
-        assert_product(C, A, B)
-        C.zero_()
-
-
-def test_rounds_and_lines_are_those_of_the_addresses(
-    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chapter, "ctas_per_sm", lambda bN, stages: 2, raising=False)
-    for K in (64, 72, 4056, 4096):
-        starts = [row * K * 2 + box * 128 for row in range(64) for box in range(3)]
-        lines = [len({address // 128 for address in range(start, start + 128)}) for start in starts]
-        assert chapter.lines_per_row(K) == np.mean(lines)
-    assert [chapter.rounds(128 * m, 256 * n, 256, 4) for m, n in ((1, 1), (11, 24), (5, 53))] == [1, 1, 2]
-    assert chapter.rounds(128 * 264 - 127, 1, 64, 1) == 1
-
-
-def test_the_timeline_of_a_traced_launch_can_be_drawn(
-    chapter: ModuleType, rng: np.random.Generator, device: str
-) -> None:
-    A, B = matrix(rng, 128, 512, device), matrix(rng, 128, 512, device)
-    clock = chapter.traced(A, B, bN=128, stages=2)[..., 0]
-    timeline = {"bN": 128, "stages": 2, "clock": clock.tolist()}
-    at = chapter.events(timeline)
-    assert all(at[name].shape == (8,) for name in ("asked", "granted", "landed"))
-    assert all(at[name].shape == (2, 8) for name in ("wanted", "got", "started", "done"))
-    assert (at["granted"] < at["landed"]).all() and (at["landed"] <= at["started"]).all()
-    assert (at["began"][:, None] < at["wanted"]).all() and (at["started"] < at["done"]).all()
-    assert (at["done"] <= at["finished"][:, None]).all() and (at["finished"] < at["left"]).all()
-    bars = chapter.spans(timeline)
-    assert len(bars) == 8 * (4 + 2 * 2) + 2
-    assert {bar.row for bar in bars} == {"producer", "stage 0", "stage 1", "consumer 1", "consumer 2"}
-    in_stage = sorted((bar.start, bar.end) for bar in bars if bar.row == "stage 1")
-    assert all(before[1] <= after[0] for before, after in zip(in_stage, in_stage[1:], strict=False)), "one at a time"
-    assert chapter.show([timeline, timeline | {"stages": 3}]).run == "128x128, 2 stages"
-    assert chapter.summary(timeline).count("%") == 3
+names = exercises.judges_of(CHAPTER, MORE)
+test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+test_each_solution_belongs_to_an_exercise = exercises.solutions_belong_to_exercises(CHAPTER)

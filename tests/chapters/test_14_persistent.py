@@ -186,13 +186,6 @@ SAYS = {  # the fault, and the line that the report names
 }
 
 
-@pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The checks of the exercises, answers to them, and `broken`."""
-    broken = exercises.cell(CHAPTER, "break-it").split("\n\n\nfor name in MISTAKES")[0]
-    return exercises.judges(CHAPTER, tmp_path_factory.mktemp("ex14"), ANSWERS, computed=broken)
-
-
 @pytest.mark.emulator
 def test_mistakes(names: dict[str, Any], chapter: ModuleType) -> None:
     assert {*SAYS} == {*chapter.MISTAKES}
@@ -271,8 +264,8 @@ def table() -> list[tuple[list[int], list[str], str]]:
 
 
 def test_the_walk_names_what_is_here(chapter: ModuleType) -> None:
-    source = notebooks.tagged_source(CHAPTER) + notebooks.tagged_source("13_specialized")
-    source += notebooks.tagged_source("12_ring")
+    source = notebooks.tagged_source(CHAPTER) + notebooks.tagged_source("13_warp_specialized")
+    source += notebooks.tagged_source("12_tma_pipeline")
     assert len(table()) >= 18
     for lines, there, here in table():
         assert len(there) in (1, len(lines)), there
@@ -449,8 +442,7 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 }
 
 
+BROKEN = exercises.cell(CHAPTER, "break-it").split("\n\n\nfor name in MISTAKES")[0]  # the function of this name
+names = exercises.judges_of(CHAPTER, ANSWERS, computed=BROKEN)
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
-
-
-def test_each_solution_belongs_to_an_exercise() -> None:
-    exercises.assert_paired(CHAPTER)
+test_each_solution_belongs_to_an_exercise = exercises.solutions_belong_to_exercises(CHAPTER)

@@ -116,17 +116,10 @@ def test_mistakes(chapter: ModuleType, rng: np.random.Generator, name: str) -> N
 
 
 @pytest.mark.emulator
-def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
-    torch.manual_seed(18)
-    launch, right = chapter.attempt(ARITHMETIC)
-    launch()
-    assert not right()
-
-
-@pytest.mark.emulator
-def test_the_benchmark_measures_all_kernels(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_benchmark_and_an_attempt(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = ["17 K1, scores in memory", "17 K2, fused", "18 K3, 1 stage", "18 K3, 2 stages"]
     benchmarks.assert_measured(chapter, CHAPTER, kernels, {"SIZE": (1, 40, 40, 16)}, monkeypatch)
+    benchmarks.assert_tried(chapter, ARITHMETIC)
 
 
 # --- exercises
@@ -229,7 +222,7 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 }
 
 
-names = exercises.judge_names(CHAPTER, ANSWERS)
+names = exercises.judges_of(CHAPTER, f"import numpy as np\n{ANSWERS}")
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
 

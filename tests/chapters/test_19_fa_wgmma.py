@@ -176,9 +176,7 @@ def test_mistakes(chapter: ModuleType, name: str) -> None:
 def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name in chapter.HALF:  # the emulator refuses that kernel, so the right one
         monkeypatch.setitem(chapter.MISTAKES, name, [])
-    launch, right = chapter.attempt(name)
-    launch()
-    assert right() == (name in chapter.HALF)
+    benchmarks.assert_tried(chapter, name, right=name in chapter.HALF)
 
 
 @pytest.mark.emulator
@@ -340,7 +338,7 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 }
 
 
-names = exercises.judge_names(CHAPTER, ANSWERS)
+names = exercises.judges_of(CHAPTER, f"import numpy as np\n{ANSWERS}")
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from cutetut.course import notebooks
+from cutetut.measure import bench
 
 Launch = Callable[[str], None]  # on a torch device: "cuda", or "cpu" in the emulator
 BF16 = torch.bfloat16
@@ -22,7 +23,8 @@ def zeros(device: str, dtype: torch.dtype, *shapes: tuple[int, int]) -> list[tor
 
 def chapters() -> dict[str, Launch]:
     """Every launch by its name in the table, in a fixed order."""
-    return {f"chapter {name}": launch for part in (_04, _05, _07, _08, _12, _13) for name, launch in part().items()}
+    parts = (_04, _05, _07, _08, _09, _10, _11, _12, _13, _14)
+    return {f"chapter {name}": launch for part in parts for name, launch in part().items()}
 
 
 def _compile_and_launch(function: Any, tensors: list[torch.Tensor], *constants: Any) -> None:
@@ -63,37 +65,57 @@ def _07() -> dict[str, Launch]:
 
 
 def _08() -> dict[str, Launch]:
-    module = notebooks.load("08_wgmma_ss")
+    module = notebooks.load("08_wgmma")
+    return {"08": lambda device: module.wgmma_gemm(*zeros(device, BF16, (128, 128), (128, 128), (128, 128)))}
+
+
+def _09() -> dict[str, Launch]:
+    module = notebooks.load("09_swizzled_smem")
 
     def launch(swizzle: str, turned: bool, device: str) -> None:
         A, B, C = zeros(device, BF16, (128, 128), (128, 128), (128, 128))
         operands = [A.T, B.T] if turned else [A, B]  # MN-major or K-major
-        _compile_and_launch(module.wgmma_gemm, [*operands, C], swizzle)
+        _compile_and_launch(module.swizzled_gemm_launch, [*operands, C], module.Plan(swizzle=swizzle))
 
     return {
-        f"08 {swizzle} {'MN' if turned else 'K'}-major": partial(launch, swizzle, turned)
+        f"09 {swizzle} {'MN' if turned else 'K'}-major": partial(launch, swizzle, turned)
         for swizzle in ("INTER", "SW32", "SW64", "SW128")
         for turned in (False, True)
     }
 
 
+def _product(chapter: str, launcher: str, plan: dict[str, Any], device: str) -> None:
+    module = notebooks.load(chapter, bench.BENCH_TAGS)  # the plans of 10 and 12 belong to their benchmarks
+    tensors = zeros(device, BF16, (256, 256), (256, 256), (256, 256))
+    _compile_and_launch(getattr(module, launcher), tensors, module.Plan(**plan))
+
+
+def _10() -> dict[str, Launch]:
+    return {"10": partial(_product, "10_wgmma_async", "async_gemm_launch", {})}
+
+
+def _11() -> dict[str, Launch]:
+    module = notebooks.load("11_tma")
+    return {"11 copy": lambda device: module.tma_copy(*zeros(device, BF16, (64, 256), (64, 256)), stages=2, ctas=2)}
+
+
 def _12() -> dict[str, Launch]:
-    module = notebooks.load("12_tma_pipeline")
-
-    def multiply(stages: int, consumers: int, device: str) -> None:
-        module.tma_gemm(*zeros(device, BF16, (128, 256), (256, 256), (128, 256)), stages=stages, consumers=consumers)
-
-    def copy(device: str) -> None:
-        module.tma_copy(*zeros(device, BF16, (64, 256), (64, 256)), stages=2, ctas=2)
-
-    return {"12 copy": copy, "12 one buffer": partial(multiply, 1, 2), "12 pipeline": partial(multiply, 3, 2)}
+    of_12 = partial(partial, _product, "12_tma_pipeline")
+    return {
+        "12 two stages": of_12("ring_gemm_launch", {"stages": 2}),
+        "12 ring": of_12("ring_gemm_launch", {}),
+        "12 library": of_12("library_gemm_launch", {}),
+    }
 
 
 def _13() -> dict[str, Launch]:
-    module: ModuleType = notebooks.load("13_warp_specialized")
+    return {"13": partial(_product, "13_warp_specialized", "specialized_gemm_launch", {})}
 
-    def launch(device: str) -> None:
-        tensors = zeros(device, BF16, (256, 128), (512, 128), (256, 512))
-        module.gemm(*tensors, module.Config(sms=2))
 
-    return {"13": launch}
+def _14() -> dict[str, Launch]:
+    module: ModuleType = notebooks.load("14_persistent")
+
+    def launch(rung: str, device: str) -> None:
+        module.prepare(rung, *zeros(device, BF16, (256, 128), (512, 128), (256, 512)), module.Plan(), ctas=2)()
+
+    return {f"14 {rung}": partial(launch, rung) for rung in ("persistent", "overlapped")}

@@ -9,77 +9,23 @@ what each run printed and how it ended.
 from __future__ import annotations
 
 import json
-import os
-import re
-import signal
-import subprocess
 import sys
-import tempfile
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from cutetut.measure.sanitizer import ALONE, AT_ONCE, examine, version
+
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = ("alone", "racecheck", "synccheck", "memcheck", "initcheck")
+TOOLS = (ALONE, "racecheck", "synccheck", "memcheck", "initcheck")
 RUNS = 10  # of the program alone; a tool watches one
-START_SECONDS = 60.0  # to import, compile and load under a tool
-SECONDS = 9.0  # from the first launch to the end; a correct kernel takes far less
-AT_ONCE = 15
 
 
-def command(name: str, tool: str) -> list[str]:
-    """The program, alone or under a tool."""
-    runs = RUNS if tool == "alone" else 1
-    program = [sys.executable, "-u", "-m", "tests.emulator.mutants", name, str(runs)]
-    if tool == "alone":
-        return program
-    quiet = ["--show-backtrace", "no", "--print-limit", "20"]
-    if tool == "memcheck":  # it reports the driver look-ups that fail as they should in every CUDA program
-        quiet += ["--report-api-errors", "no"]
-    return ["compute-sanitizer", "--tool", tool, *quiet, *program]
-
-
-def examine(name: str, tool: str) -> dict[str, Any]:
-    """Run once: what was printed, the exit status (None: it was killed for taking too long), seconds."""
-    from tests.emulator.mutants import COMPILED
-
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        printed = Path(folder) / "printed"
-        with printed.open("wb") as output:
-            process = subprocess.Popen(
-                command(name, tool), stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True,
-                env={**os.environ, "CUTETUT_BACKEND": "gpu"},
-            )  # fmt: skip
-        launched: float | None = None
-        while process.poll() is None:
-            time.sleep(0.2)
-            now = time.monotonic()
-            if launched is None and COMPILED in printed.read_text(errors="replace").splitlines():
-                launched = now
-            if now - began > START_SECONDS or (launched is not None and now - launched > SECONDS):
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        status, text = process.returncode, printed.read_text(errors="replace")
-    killed = status == -signal.SIGKILL
-    return {
-        "name": name, "tool": tool, "status": None if killed else status, "launched": launched is not None,
-        "seconds": round(time.monotonic() - began, 1), "output": shortened(text),
-    }  # fmt: skip
-
-
-def shortened(text: str) -> str:
-    """Output with short names of kernels, and without the middle where it is long."""
-    text = re.sub(r"kernel_cutlass_\w+", "kernel", text)
-    return text if len(text) < 8000 else f"{text[:6000]}\n[...]\n{text[-1500:]}"
-
-
-def _version() -> str:
-    done = subprocess.run(["compute-sanitizer", "--version"], capture_output=True, text=True, check=False)
-    found = re.search(r"Version ([\d.]+)", done.stdout)
-    return found[1] if found else "unknown"
+def examined(name: str, tool: str) -> dict[str, Any]:
+    """Run a mutant, or a correct kernel, alone or under a tool."""
+    program = [sys.executable, "-u", "-m", "tests.emulator.mutants", name, str(RUNS if tool == ALONE else 1)]
+    return {"name": name, "tool": tool, **examine(program, tool, ROOT)}
 
 
 def main(path: str, tools: list[str]) -> None:
@@ -87,13 +33,13 @@ def main(path: str, tools: list[str]) -> None:
     from cutetut.course import provenance
     from tests.emulator.mutants import CASES, MUTANTS
 
-    facts = {**provenance.collect(), "compute_sanitizer": _version()}
+    facts = {**provenance.collect(), "compute_sanitizer": version()}
     work = [(name, tool) for tool in tools or TOOLS for name in [*CASES, *MUTANTS]]
     found: list[dict[str, Any]] = []
     lock = threading.Lock()
 
     def one(task: tuple[str, str]) -> None:
-        result = examine(*task)
+        result = examined(*task)
         with lock:
             found.append(result)
             Path(path).write_text(json.dumps({"provenance": facts, "runs": found}))

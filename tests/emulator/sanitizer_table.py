@@ -16,41 +16,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from cutetut.measure.sanitizer import reports
 from tests.emulator.expected import EXPECTED
 from tests.emulator.mutants import BUGS, CASES, MUTANTS
 from tests.emulator.sanitize import TOOLS
 
 RECORDED = Path(__file__).parent / "data" / "sanitizer.json"
-_PLACE = re.compile(r" in (\w+\.py:\d+)")
-_ACCESS = re.compile(r"(Read|Write) access at .* in (\w+\.py:\d+)")
-_START = re.compile(r"^========= (?:Error: |Warning: )?([A-Z].*)")
-_NOT_REPORTS = ("COMPUTE-SANITIZER", "Target application", "ERROR SUMMARY", "RACECHECK SUMMARY", "Program hit", "Error")
-
-
-def reports(output: str) -> list[str]:
-    """The different reports in a tool's output: "message, FILE:LINE [and FILE:LINE]", in the order of appearance."""
-    found: list[str] = []
-    block: list[str] = []
-    for line in [*output.splitlines(), "========= "]:
-        if line.startswith("=========     "):
-            block.append(line)
-            continue
-        if block and (text := _report(block)) not in found:
-            found.append(text)
-        start = _START.match(line)
-        block = [line] if start and not start[1].startswith(_NOT_REPORTS) else []
-    return found
-
-
-def _report(block: list[str]) -> str:
-    start = _START.match(block[0])
-    assert start is not None
-    if accesses := _ACCESS.findall("\n".join(block)):
-        kinds = dict.fromkeys(f"{kind.lower()} at {place}" for kind, place in accesses)
-        return f"Race between {' and '.join(kinds)}"
-    message = re.sub(r" at (kernel|\S+\+0x).*| in \S+\.py.*", "", start[1]).rstrip(".")
-    places = dict.fromkeys(_PLACE.findall("\n".join(block)))
-    return f"{message}, {' and '.join(places)}" if places else message
 
 
 def ending(run: dict[str, Any]) -> str:

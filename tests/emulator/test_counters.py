@@ -70,6 +70,9 @@ def test_shared_wavefronts_are_those_of_a_loop_over_banks(case: Case) -> None:
     assert found.requests(case.operation, "shared") - before == 1
     active = sum(offset is not None for offset in case.offsets)
     assert found.bytes_asked("shared", case.operation) - before * 128 == active * case.nbytes
+    if case.operation == "ld":  # stores fill all of it before
+        touched = [offset for offset in case.offsets if offset is not None]
+        assert found.shared_span("ld") == max(touched) + case.nbytes - min(touched)
 
 
 @pytest.mark.parametrize("case", [c for c in ACCESSES if c.space == "global"], ids=identify)
@@ -122,6 +125,8 @@ def test_matrix_rows_take_one_pass_each_unless_they_share_banks(case: Case) -> N
     assert found.wavefronts(case.operation) == phases * (1 + TILES[case.name])
     assert found.bytes_asked("shared", case.operation) == phases * 128
     assert found.requests(case.operation, "shared") == 1
+    rows = [offset for offset in case.offsets[: 2 * case.nbytes] if offset is not None]  # 8 lanes name a matrix
+    assert found.shared_span(case.operation) == max(rows) + 16 - min(rows)
 
 
 def test_guarded_threads_are_issued_but_do_not_execute() -> None:

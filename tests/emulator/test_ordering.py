@@ -25,8 +25,9 @@ FEW = ["late", "early", "random:1"]
 ORDERS = [*((policy, "order") for policy in POLICIES), ("late", "random:1"), ("random:1", "random:2")]
 
 
-# in the usual order all CTAs arrive before the first one looks, and then the look does order them
-BY_SCHEDULE = {"grid_without_wait"}
+# in the usual order all CTAs arrive before the first one looks, and then the look does order them; and the reader of
+# two buffers is never late
+BY_SCHEDULE = {"grid_without_wait", "one_mbarrier_for_two_buffers"}
 
 
 @pytest.mark.emulator

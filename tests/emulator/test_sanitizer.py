@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from cutetut.measure.sanitizer import reports, shortened
 from tests.emulator.expected import EXPECTED
 from tests.emulator.mutants import CASES, MUTANTS
-from tests.emulator.sanitize import RUNS, TOOLS, shortened
-from tests.emulator.sanitizer_table import RECORDED, changed_line, ending, main, reports, summarise
+from tests.emulator.sanitize import RUNS, TOOLS
+from tests.emulator.sanitizer_table import RECORDED, changed_line, ending, main, summarise
 
 pytestmark = pytest.mark.emulator
 

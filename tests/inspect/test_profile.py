@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import cutlass
 import cutlass.cute as cute
 import pytest
 import torch
@@ -105,6 +106,27 @@ def test_copy_engine_and_tensor_cores() -> None:
     assert counts.instructions("wgmma.mma_async") == instructions * 4  # the warps of a warpgroup
     assert counts.flops("matrix") == counts.flops() == 2 * M * N * K
     assert counts.bytes_asked("global", "st") == 4 * M * N
+
+
+@cute.kernel
+def spread_kernel(y: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    smem = cutlass.memory.SmemAllocator()
+    smem.allocate_tensor(cutlass.Float32, cute.make_layout(256), byte_alignment=128)  # not one of its bytes is used
+    near = smem.allocate_tensor(cutlass.Float32, cute.make_layout((32, 8), stride=(10, 1)), byte_alignment=128)
+    near[tid, 7] = y[tid]
+    y[tid] = near[tid, 7]
+
+
+@pytest.mark.parametrize("cta", [1, 2])
+def test_a_span_of_shared_memory_goes_from_the_first_to_the_last_byte_that_was_accessed(device: str, cta: int) -> None:
+    @cute.jit
+    def spread(y: cute.Tensor):
+        spread_kernel(y).launch(grid=(cta, 1, 1), block=(32, 1, 1), cluster=(cta, 1, 1))
+
+    counts = profile.count(spread, torch.zeros(32, device=device))
+    assert counts.shared_span() == 4 * (31 * 10 + 1)
+    assert profile.count(copy, *(torch.zeros(64, device=device) for _ in range(2))).shared_span() == 0
 
 
 def test_a_block_is_counted_as_a_whole() -> None:

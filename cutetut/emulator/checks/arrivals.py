@@ -21,9 +21,10 @@ class Arrivals:
     def passed_on(self, threads: np.ndarray, cta: int, relaxed: bool, scope: int, inst: Instruction) -> Knowledge:
         """What threads make known as they arrive at an mbarrier of a CTA.
 
-        A relaxed arrival passes on what fences have made ready.  In another CTA, what was stored before arrives only
-        if the arrival, or a fence before it, has the scope of the cluster.  Of what was read any arrival tells: the
-        consumers of NVIDIA's pipelines tell nothing else, and arrive at other CTAs with the scope of the CTA.
+        A relaxed arrival passes on what fences have made ready.  In another CTA, what was stored before, or copied with
+        cp.async, arrives only if the arrival, or a fence before it, has the scope of the cluster.  Of what was read any
+        arrival tells: the consumers of NVIDIA's pipelines tell nothing else, and arrive at other CTAs with the scope of
+        the CTA.
         """
         order, m = self.machine.unit(Ordering), self.machine
         abroad = m.cta_of[threads] != cta
@@ -33,6 +34,13 @@ class Arrivals:
         ready = order.fenced(warps_of(away)) if relaxed else order.release(away)
         if relaxed or scope < CLUSTER:
             kept = slice(cta * m.warps_per_cta, (cta + 1) * m.warps_per_cta)
-            ready = order.clocks.weakened(ready, kept).join(order.fenced(warps_of(away), CLUSTER))
+            weak = order.clocks.weakened(ready, kept, self._copies_elsewhere(cta))
+            ready = weak.join(order.fenced(warps_of(away), CLUSTER))
             order.reports.narrow |= dict.fromkeys(warps_of(away).tolist(), (inst, int(away[0])))
         return ready.join(self.passed_on(here, cta, relaxed, scope, inst)) if len(here) else ready
+
+    def _copies_elsewhere(self, cta: int) -> list[int]:
+        """The agents that stand for the cp.async of other CTAs: waiting for those makes them visible to who waits."""
+        reports, m = self.machine.unit(Ordering).reports, self.machine
+        return [agent for agent, kind in reports.kinds.items()
+                if kind == "cp.async" and m.cta_of[reports.owners[agent]] != cta]  # fmt: skip

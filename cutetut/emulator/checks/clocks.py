@@ -287,11 +287,12 @@ class Clocks:
         self.now[warps] += 1
         return Knowledge(len(self.waves), seen, tuple(partial), past)
 
-    def weakened(self, known: Knowledge, kept: slice) -> Knowledge:
+    def weakened(self, known: Knowledge, kept: slice, copied: list[int]) -> Knowledge:
         """What an arrival of too narrow a scope passes on to another CTA, whose warps are `kept`.
 
-        The loads before it have their values, and copies that were waited for are complete; but stores may arrive
-        later.  Of single lanes everything counts as read.
+        The loads before it have their values, and bulk copies that were waited for are complete; but stores, and what
+        the agents `copied` wrote for threads of other CTAs, may arrive later.  Of single lanes everything counts as
+        read.
         """
         self.views = VIEWS
         seen = np.zeros((VIEWS, known.seen.shape[1]), np.int64)
@@ -302,6 +303,7 @@ class Clocks:
         mine = seen[GENERIC, kept].copy()
         seen[GENERIC, : self.warps] = 0
         seen[GENERIC, kept] = mine
+        seen[GENERIC, [agent for agent in copied if agent < seen.shape[1]]] = 0
         return Knowledge(known.wave, seen, (), known.past)
 
     def with_agent(self, known: Knowledge | None, agent: int, time: int) -> Knowledge:

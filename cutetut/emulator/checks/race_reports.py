@@ -366,7 +366,7 @@ class Reports:
             error.hint, error.kind = MATES.format(ranges(mates)), "missing-lane-sync"
         m.scheduler.note(error, m.kernel.body[stamp.inst], thread, what)
         if error.threads is not None and self.clocks.knows_reads(int(error.threads[0]) >> 5, stamp.agent, stamp.time):
-            self._arrived_narrowly(error, stamp.agent)
+            self._arrived_narrowly(error, stamp.agent if thread is None else thread >> 5)
             return error
         if thread is None or error.threads is None or stamp.time < self.clocks.base:
             return error

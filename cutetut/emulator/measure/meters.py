@@ -25,7 +25,7 @@ from ..units.tensormap import TensorMap
 from ..units.tma import TensorOperand
 from ..units.wgmma import Shape as WgmmaShape
 from .coalescing import atomic_sectors, matrix_wavefronts, sectors, wavefronts
-from .tally import GLOBAL, SHARED, Tally
+from .tally import GLOBAL, SHARED, Tally, Traffic
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
@@ -81,10 +81,11 @@ class _Accesses:
                 if not address.size:
                     return
         self._add(SHARED, threads)
+        traffic = self.tally.at(SHARED, self.operation)
+        _cover(traffic, address, self.nbytes)
         if self.operation in WITH_WAVEFRONTS:
             warp, lane = machine.warp_of[threads], threads % 32
             taken, fewest = wavefronts(address, self.nbytes, warp, lane, load=self.operation == "ld")
-            traffic = self.tally.at(SHARED, self.operation)
             traffic.wavefronts += taken
             traffic.conflicts += taken - fewest
 
@@ -92,6 +93,12 @@ class _Accesses:
         traffic = self.tally.at(space, self.operation)
         traffic.requests += len(np.unique(self.machine.warp_of[threads]))
         traffic.asked += self.nbytes * len(threads)
+
+
+def _cover(traffic: Traffic, address: np.ndarray, nbytes: int) -> None:
+    """Take in shared accesses, whose addresses in a cluster have the CTA's rank above the offset."""
+    offset = address & ((1 << RANK_SHIFT) - 1)
+    traffic.cover(int(offset.min()), int(offset.max()) + nbytes)
 
 
 def _load_or_store(inst: Instruction, machine: Machine, tally: Tally) -> Meter | None:
@@ -149,8 +156,10 @@ def _matrix_rows(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
 
     def meter(sel: Selection) -> None:
         naming = threads_of(sel).reshape(-1, 32)[:, : 8 * count]
-        taken, fewest = matrix_wavefronts(address(naming.ravel()).reshape(-1, 8))
+        rows = address(naming.ravel())
+        taken, fewest = matrix_wavefronts(rows.reshape(-1, 8))
         traffic = tally.at(SHARED, operation)
+        _cover(traffic, rows, 16)
         traffic.requests += len(naming)
         traffic.asked += 16 * naming.size
         traffic.wavefronts += taken

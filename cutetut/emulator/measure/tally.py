@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from .coalescing import SECTOR
 
@@ -17,7 +18,8 @@ class Traffic:
 
     `requests` are warp instructions with at least one active thread, or copies for an engine (TMA, WGMMA).
     `asked` is in bytes.  `sectors` are counted for the global accesses of threads, `wavefronts` and
-    `conflicts` (wavefronts beyond the fewest possible) for the shared ones.
+    `conflicts` (wavefronts beyond the fewest possible) for the shared ones, which reach from byte `first` to byte
+    `end` of the CTA's shared memory, the latter excluded.
     """
 
     requests: int = 0
@@ -25,10 +27,17 @@ class Traffic:
     sectors: int = 0
     wavefronts: int = 0
     conflicts: int = 0
+    first: int = sys.maxsize
+    end: int = 0
 
     def add(self, other: Traffic) -> None:
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        for name in ("requests", "asked", "sectors", "wavefronts", "conflicts"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.cover(other.first, other.end)
+
+    def cover(self, first: int, end: int) -> None:
+        """Take in bytes `first` to `end` of shared memory, the latter excluded."""
+        self.first, self.end = min(self.first, first), max(self.end, end)
 
     @property
     def moved(self) -> int:
@@ -103,6 +112,11 @@ class Tally:
     def bank_conflicts(self, operation: str) -> int:
         """Passes beyond those that the shared accesses of an operation would have taken without bank conflicts."""
         return self._sum(SHARED, operation).conflicts
+
+    def shared_span(self, operation: str | None = None) -> int:
+        """Bytes of shared memory from the first to the last that threads accessed in any CTA, gaps included."""
+        total = self._sum(SHARED, operation)
+        return max(0, total.end - total.first)
 
     def bytes_asked(self, space: str, operation: str | None = None) -> int:
         """Bytes that were asked of "global", "shared", "local", "const" or "cluster" memory (another CTA's shared)."""

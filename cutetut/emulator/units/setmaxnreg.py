@@ -2,7 +2,8 @@
 
 A CTA owns the registers it was launched with: so many per thread, for every thread.  A warpgroup that
 loads gives some back, one that multiplies takes more, and the sum never grows.  `inc` waits until
-the pool has enough; on the hardware it waits for ever if nobody gives any back.
+the pool has enough, for ever if nobody gives any back.  A warp that ends gives nothing back: what it
+held is the CTA's until that ends (seen on an H200, which waits for ever in chapter 13's fourth probe).
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from ..errors import IllegalInstruction
 from ..machine.memory import threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
 from ..machine.stuck import CERTAIN, Cause, Report, Wait, by_instruction, threads_in
-from ..machine.threads import DONE, WARP
 from ..ptx.syntax import Immediate
 
 if TYPE_CHECKING:
@@ -128,14 +128,6 @@ class RegisterPool(UnitState):
             m.pending.events += 1
             m.scheduler.wake(request.threads)
 
-    def exited(self, threads: np.ndarray) -> None:
-        """What warps held goes back to the pool when their last threads exit."""
-        if self.at_launch is None:
-            return
-        warps = np.unique(self.machine.warp_of[threads])
-        gone = (self.machine.scheduler.status.reshape(-1, WARP)[warps] == DONE).all(axis=1)
-        self.release(warps[gone])
-
     def stuck(self, report: Report) -> list[Wait]:
         found = by_instruction([(request.inst, request.threads) for request in self.requests])
         ctas = [(inst, threads[self.machine.cta_of[threads] == cta]) for inst, threads in found
@@ -154,13 +146,6 @@ class RegisterPool(UnitState):
         pool = "the CTA's pool of registers"
         sides = [*report.sides("waits", inst, threads, pool), *report.missing(could, pool)]
         return Wait(threads, lines, threads_in(could), [Cause(CERTAIN, GIVERS)], sides)
-
-    def release(self, warps: np.ndarray) -> None:
-        """Warps have exited: what they held goes back to the pool."""
-        np.add.at(self.free, warps // self.machine.warps_per_cta, self.held[warps] * 32)
-        self.held[warps] = 0
-        if self.requests:
-            self.serve()
 
 
 @opcode("setmaxnreg", unit="setmaxnreg", forms=".inc .dec .sync.aligned.u32 N", section="9.7.19.5", results=0,

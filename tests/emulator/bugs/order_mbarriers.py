@@ -1,8 +1,9 @@
 """mbarriers: what an arrival passes on, which phase a wait is for, and whose memory an mbarrier's is.
 
-`handover` and `fenced_handover` hand a row over, `rounds` takes turns phase by phase, `beside` has a row next to
-an mbarrier, `bulk` a row that a bulk copy brings, `again` initialises an mbarrier twice; `cluster` and
-`fenced_cluster` read another CTA's row, `neighbours` after an arrival at an mbarrier of the reader.
+`handover` and `fenced_handover` hand a row over, `rounds` takes turns phase by phase, `buffers` fills two places in
+turn, `beside` has a row next to an mbarrier, `bulk` a row that a bulk copy brings, `again` initialises an mbarrier
+twice; `cluster` and `fenced_cluster` read another CTA's row, `neighbours` after an arrival at an mbarrier of the
+reader, `copied` one that cp.async has brought.
 """
 
 import cutlass
@@ -97,6 +98,35 @@ def rounds_kernel(mX: cute.Tensor, mY: cute.Tensor):
 @cute.jit
 def rounds(mX: cute.Tensor, mY: cute.Tensor):
     rounds_kernel(mX, mY).launch(grid=(1, 1, 1), block=(64, 1, 1))
+
+
+@cute.kernel
+def buffers_kernel(mX: cute.Tensor, mY: cute.Tensor):
+    """Warp 0 fills two buffers in turn, and may be two rows ahead of warp 1."""
+    tid, _, _ = cute.arch.thread_idx()
+    row, _ = allocate()
+    full = cutlass.memory.SmemAllocator().allocate_array(cutlass.Int64, 4)
+    empty = full + 2
+    if tid == 0:
+        for i in cutlass.range_constexpr(4):
+            cute.arch.mbarrier_init(full + i, 32)
+    cute.arch.mbarrier_init_fence()
+    cute.arch.sync_threads()
+    for n in cutlass.range(2 * ROUNDS, unroll=1):
+        buffer, turn = n % 2, n // 2
+        if tid < 32:
+            cute.arch.mbarrier_wait(empty + buffer, (turn & 1) ^ 1)
+            row[32 * buffer + tid] = mX[n, tid]
+            cute.arch.mbarrier_arrive(full + buffer)  # one for each buffer
+        else:
+            cute.arch.mbarrier_wait(full + buffer, turn & 1)  # that of the buffer
+            mY[n, tid - 32] = row[32 * buffer + tid - 32]
+            cute.arch.mbarrier_arrive(empty + buffer)
+
+
+@cute.jit
+def buffers(mX: cute.Tensor, mY: cute.Tensor):
+    buffers_kernel(mX, mY).launch(grid=(1, 1, 1), block=(64, 1, 1))
 
 
 @cute.kernel
@@ -248,3 +278,34 @@ def neighbours_kernel(mX: cute.Tensor, mY: cute.Tensor):
 @cute.jit
 def neighbours(mX: cute.Tensor, mY: cute.Tensor):
     neighbours_kernel(mX, mY).launch(grid=(2, 1, 1), block=(THREADS, 1, 1), cluster=(2, 1, 1))
+
+
+@cute.jit
+def meet():
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+
+
+@cute.kernel
+def copied_kernel(mX: cute.Tensor, mY: cute.Tensor):
+    """Each CTA copies its row, waits for the copies, and tells the other one."""
+    tid, _, _ = cute.arch.thread_idx()
+    rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
+    row, full = allocate()
+    if tid == 0:
+        cute.arch.mbarrier_init(full, THREADS)
+    cute.arch.mbarrier_init_fence()
+    meet()
+    atom = cute.make_copy_atom(cpasync.CopyG2SOp(), cutlass.Float32, num_bits_per_copy=32)
+    cute.copy(atom, cute.local_tile(mX[rank, None], (1,), (tid,)), cute.local_tile(row, (1,), (tid,)))  # by the owner
+    cute.arch.cp_async_commit_group()
+    cute.arch.cp_async_wait_group(0)
+    cute.arch.mbarrier_arrive(full, 1 - rank, scope=MemScopeKind.CLUSTER)  # passes the copy on
+    cute.arch.mbarrier_wait(full, 0)
+    mY[rank, tid] = load_from_the_other(row.iterator + (THREADS - 1 - tid), rank)
+    meet()
+
+
+@cute.jit
+def copied(mX: cute.Tensor, mY: cute.Tensor):
+    copied_kernel(mX, mY).launch(grid=(2, 1, 1), block=(THREADS, 1, 1), cluster=(2, 1, 1))

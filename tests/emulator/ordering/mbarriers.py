@@ -34,12 +34,14 @@ KERNELS = {
     "handover": Kernel("order_mbarriers", "handover", elementwise((THREADS,), mirrored)),
     "fenced_handover": Kernel("order_mbarriers", "fenced_handover", elementwise((THREADS,), mirrored)),
     "rounds": Kernel("order_mbarriers", "rounds", elementwise((3,), lambda x: x[:, None].expand(3, 32))),
+    "buffers": Kernel("order_mbarriers", "buffers", elementwise((6, 32), lambda x: x)),
     "beside": Kernel("order_mbarriers", "beside", elementwise((THREADS,), mirrored)),
     "bulk": Kernel("order_mbarriers", "bulk", elementwise((THREADS,), mirrored)),
     "again": Kernel("order_mbarriers", "again", elementwise((THREADS,), lambda x: x.flip(0)[:32].repeat(4))),
     "cluster": Kernel("order_mbarriers", "cluster", elementwise((2, THREADS), _of_the_other)),
     "fenced_cluster": Kernel("order_mbarriers", "fenced_cluster", elementwise((2, THREADS), _of_the_other)),
     "neighbours": Kernel("order_mbarriers", "neighbours", elementwise((2, THREADS), _of_the_other)),
+    "copied": Kernel("order_mbarriers", "copied", elementwise((2, THREADS), _of_the_other)),
     "tma_copy": Kernel("tma_copy", "run", CASES["tma_copy"]),
 }
 
@@ -77,10 +79,22 @@ MISTAKES = {
     "remote_reader_is_not_waited_for": Mistake(
         "neighbours", (("# has been read", NOTHING),), RACE, ("# for the neighbour", "# the remote load")
     ),
+    "copy_passed_on_with_the_scope_of_the_cta": Mistake(
+        "copied", (("# passes the copy on", "cute.arch.mbarrier_arrive(full, 1 - rank)"),), RACE,
+        ("# by the owner", "cute.arch.mbarrier_arrive(full, 1 - rank)", "# the remote load"),
+    ),
     # a wait sees only whether the last phase of its parity is complete: it must not fall behind by two
     "two_phases_ahead": Mistake(
         "rounds", (("# the number before has been read", NOTHING),), (Deadlock, MissingBarrier, IllegalInstruction),
         ("mbarrier_wait(full, n & 1)",),
+    ),
+    "one_mbarrier_for_two_buffers": Mistake(
+        "buffers",
+        (
+            ("# one for each buffer", "cute.arch.mbarrier_arrive(full)"),
+            ("# that of the buffer", "cute.arch.mbarrier_wait(full, n % 2)"),
+        ),
+        (Deadlock,), ("mbarrier_wait(full, n % 2)",),
     ),
     "store_over_an_mbarrier": Mistake(
         "beside", (("SHIFT = 0", "SHIFT = 2"),), OVERWRITTEN, ("row[tid + SHIFT] = mX[tid]", "# behind the row\n"),
@@ -108,6 +122,9 @@ HARMLESS: Harmless = {
     ),
     "remote_arrival_after_a_fence": (
         "neighbours", (("# tells it", f"{FENCE}; cute.arch.mbarrier_arrive(full, 1 - rank)"),),
+    ),
+    "copy_passed_on_after_a_fence": (
+        "copied", (("# passes the copy on", f"{FENCE}; cute.arch.mbarrier_arrive(full, 1 - rank)"),),
     ),
     "remote_arrival_relaxed_after_a_fence": ("neighbours", (("# tells it", f"{FENCE}; {RELAXED}"),)),
     "remote_reader_arrives_with_the_scope_of_the_cluster": (

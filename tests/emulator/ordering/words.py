@@ -116,12 +116,15 @@ _MBARRIERS = {
     "remote_arrival_relaxed": "a relaxed arrival at another CTA's mbarrier hands over what was stored",
     "remote_arrival_relaxed_after_a_fence_of_the_cta": "the fence before a relaxed arrival at another CTA's mbarrier "
     "has the scope of the CTA",
+    "copy_passed_on_with_the_scope_of_the_cta": "an arrival at another CTA's mbarrier, with the scope of the CTA, "
+    "hands over what cp.async has copied",
     "remote_reader_is_not_waited_for": "a row is overwritten without waiting until the other CTA has read it",
     "cluster_arrival_relaxed": "a relaxed arrival at the cluster's barrier hands over what was stored",
     "cluster_arrival_relaxed_after_a_fence_of_the_cta": "the fence before a relaxed arrival at the cluster's barrier "
     "has the scope of the CTA",
     "cluster_arrival_relaxed_without_fence": "a relaxed arrival at the cluster's barrier without the fence before it",
     "two_phases_ahead": "a producer runs two phases ahead of a waiter, who knows only parities",
+    "one_mbarrier_for_two_buffers": "one mbarrier for two buffers: a phase is over before it is waited for",
     "store_over_an_mbarrier": "an ordinary store over a live mbarrier",
     "copy_over_an_mbarrier": "a bulk copy over a live mbarrier",
     "mbarrier_initialised_twice": "an mbarrier initialised again without mbarrier.inval",

@@ -1,0 +1,340 @@
+"""The museum of bugs: each exhibit is told at the right lines, and mended it is silent and equal to float64."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from cutetut.course import notebooks, provenance
+from cutetut.explore import under
+from cutetut.inspect.diagnose import NO_FAULT
+from cutetut.measure import bench, mistakes, records, sanitizer
+from tests.chapters import benchmarks, exercises
+
+CHAPTER = "museum_of_bugs"
+LINES = 60  # of a kernel, at most
+
+# how the report begins, and lines of Python that it names
+TOLD = {
+    "staged": ("MissingBarrier: load of shared memory", ["= o_shared[tid // 8", "o_shared[i, tid] ="]),
+    "sums": ("MissingBarrier: store to shared memory", ["partial_sums[tid // 32] = total", "mY[n] = partial_sums[0]"]),
+    "some_warps": ("DivergentBarrier: barrier 0 is met at different lines", ["warps 2-3", "warps 0-1"]),
+    "no_work": ("MissingBarrier: warp 2 comes to barrier 1", ["# BUG no_work", "barrier(barrier_id=1"]),
+    "parity": ("MissingBarrier: the wait for phase 2", ["# BUG parity"]),
+    "two_buffers": ("IllegalInstruction: one more arrival", ["mbarrier_arrive_and_expect_tx(bar"]),
+    "one_turn": ("Deadlock", ["mbarrier_wait(full, 0)", "256 bytes announced by warp 0"]),
+    "peer": ("InFlight: load of shared memory", ["cute.copy(copy, cute.group_modes(row"]),
+    "scope": ("MissingBarrier: load of shared memory", ["copied with cp.async", "# BUG scope", "cute.copy(copy, "]),
+    "gone": ("MissingBarrier: the CTA exits", ["of_peer(row, 1 - rank"]),
+    "empty": (
+        "MissingFence: the TMA store reads",
+        ["CTA (1, 0, 0)", "state[i, tid] = Float32(0.0)", "cute.copy(store"],
+    ),
+    "unfenced": ("MissingFence: operand A of the WGMMA", ["cute.gemm(mma", "sX[i // cols, i % cols] ="]),
+    "two_groups": (
+        "warning: a store to shared memory",
+        ["WGMMA of warp 0", "sX[i // cols, i % cols] =", "cute.gemm(mma"],
+    ),
+    "prefetch": ("InFlight: a copy overwrites shared memory", ["cute.copy(out, ", "cute.copy(copy, "]),
+    "refill": ("MissingBarrier: a store to shared memory", ["c_shared[row, tid % 32] =", "cute.copy(store"]),
+    "early": ("MissingBarrier: load of byte", ["= mT[cta, 127 - tid]", "mT[cta, tid] ="]),
+    "maps": ("InFlight: the tensor map is changed", ["update_tma_descriptor", "tma_desc_ptr"]),
+}
+
+
+@pytest.fixture(scope="module")
+def museum() -> ModuleType:
+    return notebooks.load(CHAPTER, bench.BENCH_TAGS)
+
+
+def asked(museum: ModuleType, name: str, completes: str = "late") -> tuple[str, bool]:
+    """What the emulator says of an exhibit, and whether its result is right."""
+    exhibit = museum.EXHIBITS[name.removesuffix(museum.FIXED)]
+    torch.manual_seed(11)
+    arguments = exhibit.inputs()
+    with under(completes, "order"):
+        said = mistakes.report(museum.kernel_of(name), *arguments)
+    return said, torch.equal(arguments[-1].double(), exhibit.exact(*arguments))
+
+
+def test_there_are_enough_exhibits(museum: ModuleType) -> None:
+    assert set(museum.EXHIBITS) == set(TOLD) and len(TOLD) >= 12
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", TOLD)
+def test_an_exhibit_is_told(museum: ModuleType, name: str) -> None:
+    said, _ = asked(museum, name)
+    begins, named = TOLD[name]
+    assert said.startswith(begins), said
+    for part in named:
+        assert part in said, said
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", TOLD)
+def test_mended_it_is_silent_and_right(museum: ModuleType, name: str) -> None:
+    for completes in ("late", "early", "random:3"):
+        said, right = asked(museum, name + museum.FIXED, completes)
+        assert said == NO_FAULT and right, (completes, said)
+
+
+def test_each_mistake_is_marked_once_and_its_kernel_is_short(museum: ModuleType) -> None:
+    marked = []
+    for cell in notebooks.notebook(CHAPTER).cells:
+        if "kernel" in cell.tags:
+            marked += re.findall(r"# BUG (\w+):", cell.source)
+            for node in ast.parse(cell.source).body:
+                assert (node.end_lineno or 0) - node.lineno < LINES
+    assert marked == list(museum.EXHIBITS)
+
+
+def test_each_exhibit_has_a_plate_with_its_year_and_its_public_thread(museum: ModuleType) -> None:
+    cells = notebooks.read(CHAPTER).cells
+    runs = [cell.id.removesuffix("-run") for cell in cells if cell.id.endswith("-run")]
+    assert len(runs) == len(museum.EXHIBITS)
+    for number, (ident, name) in enumerate(zip(runs, museum.EXHIBITS, strict=True), start=1):
+        plate, kernel, run = (
+            next(cell.source for cell in cells if cell.id == ident + end) for end in ("-md", "", "-run")
+        )
+        thread = ident.rsplit("-", 1)[1]
+        assert f"\n### {number}. " in f"\n{plate}" and re.search(r", 20\d\d, ", plate) and "*Cost:*" in plate
+        assert re.search(rf"\(https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/{thread}\)", plate), ident
+        assert f"# BUG {name}:" in kernel and run == f'show("{name}")'
+
+
+@pytest.mark.emulator
+def test_a_mended_kernel_that_is_wrong_does_not_pass(museum: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`show` compares with float64: another expectation fails."""
+    wrong = {**vars(museum.EXHIBITS["gone"]), "exact": lambda X, Y: museum.mirrored(X)}
+    monkeypatch.setitem(museum.EXHIBITS, "gone", museum.Exhibit(**wrong))
+    with pytest.raises(AssertionError, match="elements are wrong"):
+        museum.show("gone")
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", ["refill", "early", "maps"])
+def test_exhibits_can_be_tried_on_a_gpu(museum: ModuleType, name: str) -> None:
+    """What `mistakes.on_gpu` calls, twice: new input each time, and right where it is mended."""
+    launch, right = museum.attempt(name + museum.FIXED)
+    for _ in range(2):
+        launch()
+        assert right()
+
+
+def recorded(museum: ModuleType) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Tables as the benchmark records them."""
+    names = [name + end for name in museum.EXHIBITS for end in ("", museum.FIXED)]
+    runs = [{"mistake": name, "right": 60, "wrong": 40, "ended": "ends"} for name in names]
+    runs[0] |= {"right": 0, "wrong": 0, "ended": "hangs"}
+    rows = [{"mistake": name, "tool": tool, "said": ["Race"] * (tool == "racecheck"), "ended": "right"}
+            for name in museum.EXHIBITS for tool in museum.TOOLS]  # fmt: skip
+    return runs, {"version": "2025.3", "rows": rows}
+
+
+@pytest.mark.emulator
+def test_the_benchmark_tries_every_exhibit_and_its_tables_are_shown(
+    museum: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    runs, watched = recorded(museum)
+    asked_for: dict[str, Any] = {}
+
+    def on_gpu(notebook: str, names: list[str], launches: int, at_once: int) -> list[dict[str, Any]]:
+        asked_for.update(notebook=notebook, names=names, launches=launches)
+        return runs
+
+    monkeypatch.setattr(museum, "TURNS", 1)
+    monkeypatch.setattr(mistakes, "on_gpu", on_gpu)
+    monkeypatch.setattr(sanitizer, "version", lambda: watched["version"])
+    monkeypatch.setattr(sanitizer, "watched", lambda notebook, names, tools: watched["rows"])
+    timed = benchmarks.without_a_clock(museum, monkeypatch)
+    monkeypatch.setattr(provenance, "sentence", lambda facts: "a test's GPU")
+    assert bench.validated(museum.benchmark(), CHAPTER) and timed == ["two_groups, mended"]
+    assert asked_for == {"notebook": CHAPTER, "names": [row["mistake"] for row in runs], "launches": 100}
+    assert records.read(CHAPTER, "sanitizer") == watched
+    names = dict(vars(museum))
+    for cell in ("silicon", "watched"):
+        exec(exercises.cell(CHAPTER, cell), names)
+    shown = capsys.readouterr().out
+    assert "right   0, wrong   0, hangs" in shown and shown.count("right  60, wrong  40") == 33
+    assert len(re.findall(r"^ ?\d+  \w+ +1 +-$", shown, re.MULTILINE)) == 17
+    assert "right every time: none\n" in shown and "\nhang: staged\n" in shown and "no tool reports: none\n" in shown
+
+
+MORE = """
+import numpy as np
+
+
+@cute.kernel
+def two_rows(mX: cute.Tensor, mY: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    row, other = shared(128), shared(128)
+    row[tid] = mX[tid]
+    cute.arch.sync_threads()
+    other[tid] = row[tid] + row[(tid + 1) % 128]
+    cute.arch.sync_threads()
+    row[tid] = other[tid] + other[(tid + 1) % 128]
+    cute.arch.sync_threads()
+    mY[tid] = row[tid] + row[(tid + 1) % 128]
+
+
+@cute.kernel
+def without_shared_memory(mX: cute.Tensor, mY: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    mY[tid] = mX[tid] + 3.0 * mX[(tid + 1) % 128] + 3.0 * mX[(tid + 2) % 128] + mX[(tid + 3) % 128]
+
+
+@cute.kernel
+def fence_for_all(mX: cute.Tensor, mY: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    row = shared(128)
+    row[tid] = mX[tid]
+    for _ in cutlass.range_constexpr(3):
+        cute.arch.barrier(barrier_id=3, number_of_threads=128)
+        right = row[(tid + 1) % 128]
+        cute.arch.barrier(barrier_id=4, number_of_threads=128)
+        row[tid] = row[tid] + right
+    mY[tid] = row[tid]
+
+
+@cute.kernel
+def only_one_turn(mX: cute.Tensor, mY: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    mY[tid] = mX[tid] + mX[(tid + 1) % 128]
+
+
+@cute.kernel
+def zeros(mX: cute.Tensor, mY: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    for i in cutlass.range(tid, cute.size(mY), 128):
+        mY[cute.idx2crd(i, mY.shape)] = 0.0
+
+
+@cute.kernel
+def writes_nothing(mX: cute.Tensor, mY: cute.Tensor):
+    pass
+
+
+@cute.kernel
+def zeros_beside_tma(store: cute.CopyAtom, tY: cute.Tensor, mX: cute.Tensor, mY: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    for i in cutlass.range_constexpr(2):
+        mY[4 * i + tid // 32, tid % 32] = 0.0
+
+
+@cute.kernel
+def without_tma(store: cute.CopyAtom, tY: cute.Tensor, mX: cute.Tensor, mY: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    for i in cutlass.range_constexpr(2):
+        mY[4 * i + tid // 32, tid % 32] = 5.0 * mX[4 * i + tid // 32, tid % 32]
+"""
+
+FENCE, SYNC = 'cute.arch.fence_proxy("async.shared", space="cta")\n', "cute.arch.sync_threads()\n"
+# other right answers, as changes of the folded ones: exercise, what it is called, what is replaced
+VARIANTS: dict[str, tuple[int, list[tuple[str, str]]]] = {
+    "next_parity": (2, [("(n & 1) ^ 1", "(n + 1) & 1")]),
+    "consumers_begin": (
+        2,
+        [
+            (
+                "    for n in cutlass.range(mX",
+                "    if tid >= 32:\n        cute.arch.mbarrier_arrive(empty)\n    for n in cutlass.range(mX",
+            ),
+            ("(n & 1) ^ 1", "n & 1"),
+        ],
+    ),
+    "wait_from_the_second": (
+        2,
+        [
+            (
+                "            cute.arch.mbarrier_wait(empty, (n & 1) ^ 1)",
+                "            if n > 0:\n                cute.arch.mbarrier_wait(empty, (n & 1) ^ 1)",
+            ),
+        ],
+    ),
+    "meet_first": (
+        3,
+        [
+            ("        row[tid] = mX[n, rank, tid]", "        meet()\n        row[tid] = mX[n, rank, tid]"),
+            ("        meet()  # in", "    meet()  # in"),
+        ],
+    ),
+    "two_places": (
+        3,
+        [
+            ("row = shared(128)", "row = shared(256)"),
+            ("row[tid] =", "row[128 * n + tid] ="),
+            ("rank, tid)", "rank, 128 * n + tid)"),
+        ],
+    ),
+    "another_barrier": (
+        3,
+        [("        meet()  # in", "        cute.arch.cluster_arrive()\n        cute.arch.cluster_wait()  # in")],
+    ),
+    "fence_by_the_reader": (
+        4,
+        [
+            (f"    {FENCE}    {SYNC}", f"    {SYNC}"),
+            ("    if tid < 32:\n", f"    if tid < 32:\n        {FENCE}"),
+        ],
+    ),
+    "all_fences": (
+        4,
+        [("    cute.arch.sync_threads()", '    cute.arch.fence_proxy("async.global")\n    cute.arch.sync_threads()')],
+    ),
+    "from_shared_memory": (5, [("= mY[4 * i + row, column]", "= tile[4 * i + row, column]")]),
+    "two_waits": (5, [("wait_group(0)", "wait_group(0, read=True)\n        cute.arch.cp_async_bulk_wait_group(0)")]),
+    "named_barrier": (
+        5,
+        [
+            (
+                "    cute.arch.sync_threads()\n    for",
+                "    cute.arch.barrier(barrier_id=1, number_of_threads=128)\n    for",
+            )
+        ],
+    ),
+}
+
+
+def variant(name: str) -> str:
+    """The source of another right kernel."""
+    number, changes = VARIANTS[name]
+    source = notebooks.definitions(exercises.cell(CHAPTER, f"ex{number}-solution"))
+    source = re.sub(r"def \w+\(", f"def {name}(", source)
+    return functools.reduce(replaced, changes, source)
+
+
+def replaced(source: str, change: tuple[str, str]) -> str:
+    assert source.count(change[0]) == 1, (change[0], source)
+    return source.replace(*change)
+
+
+NO_KERNEL = ["nothing", "from_torch", "lambda A, B: A @ B.T", *exercises.OTHER]
+ONE_CTA, WITH_TMA = [*NO_KERNEL, "zeros", "writes_nothing"], [*NO_KERNEL, "zeros_beside_tma", "writes_nothing"]
+CHECKS: dict[str, tuple[list[str], list[str]]] = {
+    "check_sum": ([*ONE_CTA, "only_one_turn"], ["two_rows", "without_shared_memory", "fence_for_all"]),
+    "check_handover": (ONE_CTA, ["next_parity", "consumers_begin", "wait_from_the_second"]),
+    "check_swap": (ONE_CTA, ["meet_first", "two_places", "another_barrier"]),
+    "check_fence": (WITH_TMA, ["fence_by_the_reader", "all_fences", "without_tma"]),
+    "check_return": ([*WITH_TMA, "without_tma"], ["from_shared_memory", "two_waits", "named_barrier"]),
+}
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return exercises.judges(CHAPTER, tmp_path_factory.mktemp("museum"), "\n\n".join([MORE, *map(variant, VARIANTS)]))
+
+
+test_checks = exercises.answers_are_judged(CHECKS)
+
+
+def test_each_exercise_has_a_folded_solution() -> None:
+    exercises.assert_paired(CHAPTER)
