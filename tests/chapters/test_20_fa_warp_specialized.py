@@ -27,13 +27,9 @@ RUNGS = ("specialized_launch", "persistent_launch")
 
 
 @pytest.mark.parametrize(("rung", "causal"), list(zip(RUNGS, (True, False), strict=True)))
-def test_shared_heads_and_ragged_lengths(
-    chapter: ModuleType, device: str, rung: str, causal: bool
-) -> None:
+def test_shared_heads_and_ragged_lengths(chapter: ModuleType, device: str, rung: str, causal: bool) -> None:
     shape = (2, 4, 2, 130, 170, 64)
-    attentions.agrees(
-        chapter.prepare, device, shape, causal=causal, lengths=[170, 77], launch=getattr(chapter, rung)
-    )
+    attentions.agrees(chapter.prepare, device, shape, causal=causal, lengths=[170, 77], launch=getattr(chapter, rung))
 
 
 @pytest.mark.parametrize(
@@ -298,7 +294,8 @@ def by_share(O1, L1, O2, L2):
 
 def in_numpy(O1, L1, O2, L2):
     L = np.logaddexp(np.asarray(L1), np.asarray(L2))
-    return [np.exp(np.asarray(L1) - L)[:, None] * np.asarray(O1) + np.exp(np.asarray(L2) - L)[:, None] * np.asarray(O2), L]
+    first, second = (np.exp(np.asarray(each) - L)[:, None] for each in (L1, L2))
+    return [first * np.asarray(O1) + second * np.asarray(O2), L]
 
 
 def stacked(O1, L1, O2, L2):
@@ -321,7 +318,8 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
     "check_following": ([*KERNELS, "same_tile", "lambda tile: 'next'"], ["by_two", "backwards", "with_size"]),
     "check_requests": ([*KERNELS, "no_values"], ["as_in_the_chapter", "value_first", "counting_down"]),
     "check_alibi": ([*KERNELS, "by_column"], ["by_register", "by_key_alone", "by_rows"]),
-    "check_merged": ([*KERNELS, "averaged", "first_only", "lambda *a: ('O', 'L')"], ["by_share", "in_numpy", "stacked"]),
+    "check_merged": ([*KERNELS, "averaged", "first_only", "lambda *a: ('O', 'L')"],
+                     ["by_share", "in_numpy", "stacked"]),
 }  # fmt: skip
 
 
