@@ -323,9 +323,8 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 }  # fmt: skip
 
 
-names = exercises.judge_names(CHAPTER, ANSWERS)
+names = exercises.judges_of(CHAPTER, f"import numpy as np\n{ANSWERS}")
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
 
-def test_every_exercise_has_a_solution() -> None:
-    exercises.assert_paired(CHAPTER)
+test_solutions_belong_to_exercises = exercises.solutions_belong_to_exercises(CHAPTER)

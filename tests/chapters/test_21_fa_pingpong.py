@@ -151,9 +151,7 @@ def test_mistakes(chapter: ModuleType, name: str) -> None:
 
 @pytest.mark.emulator
 def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
-    launch, right = chapter.attempt("the turn passed on before PV is queued")
-    launch()
-    assert right()
+    benchmarks.assert_tried(chapter, "the turn passed on before PV is queued", right=True)
 
 
 # --- benchmarks
@@ -273,9 +271,8 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 }
 
 
-names = exercises.judge_names(CHAPTER, ANSWERS)
+names = exercises.judges_of(CHAPTER, f"import numpy as np\n{ANSWERS}")
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
 
-def test_every_exercise_has_a_solution() -> None:
-    exercises.assert_paired(CHAPTER)
+test_solutions_belong_to_exercises = exercises.solutions_belong_to_exercises(CHAPTER)
