@@ -118,6 +118,10 @@ def test_what_is_refused(chapter: ModuleType) -> None:
     for arguments, options, text in cases:
         with pytest.raises((TypeError, ValueError), match=text):
             chapter.attention(*arguments, **options)
+    LSE = torch.zeros(1, 2, 8)
+    for out, sums, text in ((good.half(), LSE, "O too"), (good.mT, LSE, "O has strides"), (good, LSE[..., :4], "LSE is")):
+        with pytest.raises((TypeError, ValueError), match=text):
+            chapter.prepare(good, good, good, out, sums)
 
 
 def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
