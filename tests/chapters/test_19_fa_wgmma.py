@@ -119,7 +119,8 @@ def test_what_is_refused(chapter: ModuleType) -> None:
         with pytest.raises((TypeError, ValueError), match=text):
             chapter.attention(*arguments, **options)
     LSE = torch.zeros(1, 2, 8)
-    for out, sums, text in ((good.half(), LSE, "O too"), (good.mT, LSE, "O has strides"), (good, LSE[..., :4], "LSE is")):
+    short = LSE[..., :4]
+    for out, sums, text in ((good.half(), LSE, "O too"), (good.mT, LSE, "O has strides"), (good, short, "LSE is")):
         with pytest.raises((TypeError, ValueError), match=text):
             chapter.prepare(good, good, good, out, sums)
 
