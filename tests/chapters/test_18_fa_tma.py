@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -120,6 +121,18 @@ def test_the_benchmark_and_an_attempt(chapter: ModuleType, monkeypatch: pytest.M
     kernels = ["17 K1, scores in memory", "17 K2, fused", "18 K3, 1 stage", "18 K3, 2 stages"]
     benchmarks.assert_measured(chapter, CHAPTER, kernels, {"SIZE": (1, 40, 40, 16)}, monkeypatch)
     benchmarks.assert_tried(chapter, ARITHMETIC)
+
+
+def test_the_page_shows_what_was_measured(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    speeds = {"17 K1, scores in memory": 10.0, "17 K2, fused": 20.0, "18 K3, 1 stage": 22.0, "18 K3, 2 stages": 25.0}
+    benchmarks.show(chapter, CHAPTER, speeds, ["stake", "recorded", "break-gpu"], tmp_path, monkeypatch)
+    said = capsys.readouterr().out
+    assert "18 K3, 2 stages" in said and "25.0 TFLOP/s; cuDNN: 2.00 ms" in said
+    assert "TMA, against K2: 1.25 [" in said and "not as predicted, 0% to 20%" in said
+    assert "a second stage: 1.14 [" in said and "not as predicted, -1% to 1%" in said
+    assert "no barrier" in said and "right  9, wrong  1, hangs" in said
 
 
 # --- exercises

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -118,6 +119,11 @@ def test_what_is_refused(chapter: ModuleType) -> None:
     for arguments, options, text in cases:
         with pytest.raises((TypeError, ValueError), match=text):
             chapter.attention(*arguments, **options)
+    LSE = torch.zeros(1, 2, 8)
+    short = LSE[..., :4]
+    for out, sums, text in ((good.half(), LSE, "O too"), (good.mT, LSE, "O has strides"), (good, short, "LSE is")):
+        with pytest.raises((TypeError, ValueError), match=text):
+            chapter.prepare(good, good, good, out, sums)
 
 
 def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
@@ -191,6 +197,21 @@ def test_a_step_is_counted(helpers: ModuleType) -> None:
     cycles = helpers.step_cycles(64, 128)
     assert (cycles["Q Kᵀ"], cycles["P V"], cycles["powers"]) == (256, 256, 512)
     assert 4 * 64 < cycles["instructions"] < 8 * 64 + 64
+
+
+def test_the_page_shows_what_was_measured(
+    helpers: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    speeds = {"17 K1, scores in memory": 10.0, "17 K2, fused": 20.0, "18 K3, 2 stages": 25.0}
+    speeds |= {"19 K4, 1 CTA per SM": 250.0, "19 K4, 2 CTAs per SM": 300.0, "19 K4, 3 CTAs per SM": 100.0}
+    pictures: list[Any] = []
+    cells = ["stake", "predict", "recorded", "ladder", "verdict", "break-gpu"]
+    benchmarks.show(helpers, CHAPTER, speeds, cells, tmp_path, monkeypatch, display=pictures.append)
+    said = capsys.readouterr().out
+    assert "100 TFLOP/s, 0.200 [" in said and len(pictures) == 1
+    assert "1 CTA per SM: 250 TFLOP/s, as predicted" in said and "100 TFLOP/s, not as predicted" in said
+    assert "a second CTA: 1.20 [" in said and "a third: 0.333 [" in said and "K3: 4.00 [" in said
+    assert "right  9, wrong  1, hangs" in said
 
 
 # --- exercises
