@@ -150,7 +150,7 @@ def test_the_loop_over_k_is_outermost_also_if_cute_gemm_has_it(replaced: list[tu
     A = torch.randn(128, 64, generator=torch.Generator().manual_seed(9)).half()
     C = torch.zeros(128, 128)
     issues = descriptors.used(module.wgmma_gemm_launch, A, A, C, module.Plan(atom_n=64, stages=2))
-    starts = np.array([[bits & 0x3FFF for bits in (issue.a_bits or 0, issue.b_bits)] for issue in issues])  # 16 bytes each
+    starts = np.array([[bits & 0x3FFF for bits in (issue.a_bits or 0, issue.b_bits)] for issue in issues])
     steps = (starts - starts[0]).tolist()
     order = [(a % 512 // 2, a // 512, b // 512) for a, b in steps]  # (k, m, n), by the strides of tCrA, 512 and 2
     assert order == [(k, m, n) for k in range(4) for m in range(2) for n in range(2)]
