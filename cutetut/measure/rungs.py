@@ -28,7 +28,7 @@ RUNGS = (
     Rung("06_smem_tiling", "shared memory, float32"),
     Rung("07_mma_sync", "mma.sync", r"07 \d+x\d+x\d+, \d+ warps"),
     Rung("08_wgmma", "WGMMA"),
-    Rung("10_wgmma_async", "WGMMA, not waited for"),
+    Rung("10_wgmma_async", "WGMMA, async"),
     Rung("12_tma_pipeline", "TMA pipeline"),
     Rung("13_warp_specialized", "warp specialized"),
     Rung("14_persistent", "persistent"),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from cutetut.course import provenance
-from cutetut.measure import bench, nsight
+from cutetut.measure import bench, nsight, records
+from tests.chapters import exercises
 
 
 class Clock:
@@ -56,6 +59,30 @@ def without_a_clock(
     return timed
 
 
+def assert_measured(
+    chapter: ModuleType, name: str, kernels: list[str], small: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`benchmark()` of a chapter, with these of its constants, measures these kernels and tries all its mistakes."""
+    kept: list[tuple[Any, ...]] = []
+    for constant, value in small.items():
+        monkeypatch.setattr(chapter, constant, value)
+    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": each} for each in names])
+    monkeypatch.setattr(chapter.records, "write", lambda *what: kept.append(what))
+    timed = without_a_clock(chapter, monkeypatch)
+    torch.manual_seed(17)
+    assert len(bench.validated(chapter.benchmark(), name)) == len(kernels)
+    assert timed == kernels
+    assert kept == [(name, "mistakes", [{"mistake": each} for each in chapter.MISTAKES])]
+
+
+def assert_tried(chapter: ModuleType, mistake: str, right: bool = False) -> None:
+    """What `mistakes.on_gpu` asks of a chapter: a launch of a mistake, and whether its result is right."""
+    torch.manual_seed(17)
+    launch, is_right = chapter.attempt(mistake)
+    launch()
+    assert is_right() == right
+
+
 def keep_tables_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let chapters write their tables to this folder, and read them there."""
     monkeypatch.setattr(bench, "data_file", lambda stem: folder / f"{stem}.json")
@@ -73,3 +100,28 @@ def count_launches(launches: int, monkeypatch: pytest.MonkeyPatch) -> None:
         return [dict.fromkeys(metrics, 1.5) for _ in range(launches)]
 
     monkeypatch.setattr(nsight, "count", count)
+
+
+def show(
+    chapter: ModuleType, name: str, tflops: Mapping[str, float], cells: list[str], folder: Path,
+    monkeypatch: pytest.MonkeyPatch, **more: Any,
+) -> None:  # fmt: skip
+    """Run the cells that read tables, with tables: each kernel at so many TFLOP/s beside a vendor's 500, a mistake.
+
+    chapter: what these cells find, with `more`. A launch takes 1 / TFLOP/s of a second.
+    """
+    fields = dict.fromkeys(provenance.FIELDS, "a test's")
+    keep_tables_in(folder, monkeypatch)
+    monkeypatch.setattr(provenance, "collect", lambda: fields)
+    records.write(name, "mistakes", [{"mistake": "no barrier", "right": 9, "wrong": 1, "ended": "hangs"}])
+    rows = []
+    for kernel, speed in tflops.items():
+        times = {"ours_us": 1e6 / speed, "ours_us_range": [0.9e6 / speed, 1.1e6 / speed], "vendor_us": 2000.0}
+        ratio = {"ratio": speed / 500, "ratio_range": [speed / 510, speed / 490], "vendor_tflops": 500.0}
+        said = {"kernel": kernel, "vendor": "cuDNN", "inputs": "none", "ours_tflops": speed}
+        rows += [{**said, **times, **ratio, "method": f"{method} of a test"} for method in ("burst", "sustained")]
+    head = {"notebook": name, "provenance": fields, "code_hash": "of an earlier version"}
+    (folder / f"{name}.json").write_text(json.dumps({**head, "rows": rows}))
+    names = {**vars(chapter), "CHAPTER": name, **more}
+    for cell in cells:
+        exec(exercises.cell(name, cell), names)

@@ -131,6 +131,32 @@ def test_descriptors_of_the_running_kernel(chapter: ModuleType, mode: str, swizz
     assert_described(issues, expected)
 
 
+LOOP = """        for k in cutlass.range_constexpr(bK // ATOM_K):
+            tiled_mma.set(warpgroup.Field.ACCUMULATE, kt + k > 0)
+            cute.gemm(tiled_mma, tCrC, tCrA[None, None, k, stage], tCrB[None, None, k, stage], tCrC)
+"""
+AT_ONCE = """        tiled_mma.set(warpgroup.Field.ACCUMULATE, True)
+        cute.gemm(tiled_mma, tCrC, tCrA[None, None, None, stage], tCrB[None, None, None, stage], tCrC)
+"""
+
+
+CLEARED = ("    # Copy: request the first", "    tCrC.fill(0.0)\n    # Copy: request the first")
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("replaced", [[], [(LOOP, AT_ONCE), CLEARED]])
+def test_the_loop_over_k_is_outermost_also_if_cute_gemm_has_it(replaced: list[tuple[str, str]]) -> None:
+    module = notebooks.changed("08_wgmma", replaced)
+    A = torch.randn(128, 64, generator=torch.Generator().manual_seed(9)).half()
+    C = torch.zeros(128, 128)
+    issues = descriptors.used(module.wgmma_gemm_launch, A, A, C, module.Plan(atom_n=64, stages=2))
+    starts = np.array([[bits & 0x3FFF for bits in (issue.a_bits or 0, issue.b_bits)] for issue in issues])  # 16 bytes each
+    steps = (starts - starts[0]).tolist()
+    order = [(a % 512 // 2, a // 512, b // 512) for a, b in steps]  # (k, m, n), by the strides of tCrA, 512 and 2
+    assert order == [(k, m, n) for k in range(4) for m in range(2) for n in range(2)]
+    assert_product(C, A, A)
+
+
 def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
     contract.assert_one_idea(chapter.wgmma.wgmma_gemm_kernel, chapter.swizzled_gemm_kernel)
     contract.assert_contract(CHAPTER)

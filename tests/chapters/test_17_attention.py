@@ -13,6 +13,7 @@ from cutetut.course import notebooks
 from cutetut.inspect import profile
 from cutetut.measure import bench, mistakes
 from tests.chapters import benchmarks, contract, exercises
+from tests.chapters.attentions import exact, problem, wrong
 
 CHAPTER = "17_attention"
 
@@ -20,22 +21,6 @@ CHAPTER = "17_attention"
 @pytest.fixture(scope="module")
 def chapter() -> ModuleType:
     return notebooks.load(CHAPTER, bench.BENCH_TAGS)
-
-
-def problem(rng: np.random.Generator, device: str, heads: int, S: int, T: int, D: int) -> list[torch.Tensor]:
-    shapes = ((heads, S, D), (heads, T, D), (heads, T, D))
-    return [torch.from_numpy(rng.standard_normal(shape)).bfloat16().to(device) for shape in shapes]
-
-
-def exact(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, scale: float) -> np.ndarray:
-    q, k, v = (t.double().cpu().numpy() for t in (Q, K, V))
-    scores = scale * q @ k.transpose(0, 2, 1)
-    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
-    return weights / weights.sum(axis=2, keepdims=True) @ v
-
-
-def wrong(out: torch.Tensor, expected: np.ndarray, atol: float = 1e-3) -> int:
-    return int((~(np.abs(out.double().cpu().numpy() - expected) <= atol + 2**-8 * np.abs(expected))).sum())
 
 
 @pytest.mark.parametrize("shape", [(2, 130, 37, 24), (1, 5, 64, 8)])
@@ -114,23 +99,13 @@ def test_mistakes(chapter: ModuleType, rng: np.random.Generator, name: str) -> N
 
 @pytest.mark.emulator
 def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
-    torch.manual_seed(17)
-    launch, right = chapter.attempt("O is not corrected")
-    launch()
-    assert not right()
+    benchmarks.assert_tried(chapter, "O is not corrected")
 
 
 @pytest.mark.emulator
 def test_the_benchmark_measures_both(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[Any] = []
-    monkeypatch.setattr(chapter, "SIZE", (1, 40, 40, 16))
-    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
-    monkeypatch.setattr(chapter.records, "write", lambda *what: kept.append(what))
-    timed = benchmarks.without_a_clock(chapter, monkeypatch)
-    torch.manual_seed(17)
-    assert len(bench.validated(chapter.benchmark(), CHAPTER)) == 2
-    assert timed == ["17 K1, scores in memory", "17 K2, fused"]
-    assert kept == [(CHAPTER, "mistakes", [{"mistake": name} for name in chapter.MISTAKES])]
+    kernels = ["17 K1, scores in memory", "17 K2, fused"]
+    benchmarks.assert_measured(chapter, CHAPTER, kernels, {"SIZE": (1, 40, 40, 16)}, monkeypatch)
 
 
 # --- exercises

@@ -15,48 +15,12 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from cutetut.course import notebooks
 from cutetut.measure import bench
-from tests.chapters.products import HALF_ULP
+from tests.chapters.attentions import assert_attention, operands, visible
 
 
 @pytest.fixture(scope="module")
 def chapter() -> ModuleType:
     return notebooks.load("19_fa_pingpong", bench.BENCH_TAGS)
-
-
-def operands(
-    device: str, B: int, H: int, group: int, Sq: int, Sk: int, D: int, dtype: torch.dtype, seed: int = 0
-) -> list[torch.Tensor]:
-    """Q, K and V of random normal numbers, (B, length, heads, D) in memory as (B, heads, length, D)."""
-    rng = torch.Generator().manual_seed(seed + Sq + Sk + D)
-    shapes = ((B, Sq, H, D), (B, Sk, H // group, D), (B, Sk, H // group, D))
-    return [torch.randn(*shape, generator=rng).to(dtype).to(device).transpose(1, 2) for shape in shapes]
-
-
-def visible(Q: torch.Tensor, K: torch.Tensor, causal: bool, diagonal: int, lengths: list[int] | None) -> torch.Tensor:
-    """(B, 1, Sq, Sk) bool: which query sees which key."""
-    seen = torch.ones(len(Q), 1, Q.shape[2], K.shape[2], dtype=torch.bool)
-    if causal:
-        seen = seen.tril(diagonal)
-    if lengths is not None:
-        seen &= torch.arange(K.shape[2]) < torch.tensor(lengths)[:, None, None, None]
-    return seen
-
-
-def assert_attention(
-    out: torch.Tensor, LSE: torch.Tensor, Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, seen: torch.Tensor,
-    scale: float,
-) -> None:  # fmt: skip
-    """O and LSE against float64, within what rounding P and O once each can do."""
-    half_ulp = HALF_ULP[Q.dtype]
-    Q, K, V = (t.cpu().double() for t in (Q, K, V))
-    K, V = (t.repeat_interleave(Q.shape[1] // K.shape[1], dim=1) for t in (K, V))
-    scores = (scale * Q @ K.mT).masked_fill(~seen, -math.inf)
-    weights = torch.where(seen.any(3, keepdim=True), scores.softmax(3), 0.0)
-    expected, sizes = weights @ V, weights @ V.abs()
-    bound = (1.01 * half_ulp + 2e-5) * sizes + half_ulp * expected.abs() + 1e-7
-    assert ((out.cpu().double() - expected).abs() <= bound).all()  # NaN fails
-    wanted = scores.logsumexp(3)
-    assert torch.where(wanted == LSE.cpu(), True, (LSE.cpu() - wanted).abs() <= 2e-5).all()
 
 
 def agrees(

@@ -1,0 +1,86 @@
+"""Attention for the tests of chapters 17 to 21: operands, which query sees which key, and O and LSE in float64."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from tests.chapters.products import HALF_ULP
+
+
+def operands(
+    device: str, B: int, H: int, group: int, Sq: int, Sk: int, D: int, dtype: torch.dtype, seed: int = 0
+) -> list[torch.Tensor]:
+    """Q, K and V of random normal numbers, (B, length, heads, D) in memory as (B, heads, length, D)."""
+    rng = torch.Generator().manual_seed(seed + Sq + Sk + D)
+    shapes = ((B, Sq, H, D), (B, Sk, H // group, D), (B, Sk, H // group, D))
+    return [torch.randn(*shape, generator=rng).to(dtype).to(device).transpose(1, 2) for shape in shapes]
+
+
+def visible(Q: torch.Tensor, K: torch.Tensor, causal: bool, diagonal: int, lengths: list[int] | None) -> torch.Tensor:
+    """(B, 1, Sq, Sk) bool: which query sees which key."""
+    seen = torch.ones(len(Q), 1, Q.shape[2], K.shape[2], dtype=torch.bool)
+    if causal:
+        seen = seen.tril(diagonal)
+    if lengths is not None:
+        seen &= torch.arange(K.shape[2]) < torch.tensor(lengths)[:, None, None, None]
+    return seen
+
+
+def assert_attention(
+    out: torch.Tensor, LSE: torch.Tensor, Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, seen: torch.Tensor,
+    scale: float,
+) -> None:  # fmt: skip
+    """O and LSE against float64, within what rounding P and O once each can do."""
+    half_ulp = HALF_ULP[Q.dtype]
+    Q, K, V = (t.cpu().double() for t in (Q, K, V))
+    K, V = (t.repeat_interleave(Q.shape[1] // K.shape[1], dim=1) for t in (K, V))
+    scores = (scale * Q @ K.mT).masked_fill(~seen, -math.inf)
+    weights = torch.where(seen.any(3, keepdim=True), scores.softmax(3), 0.0)
+    expected, sizes = weights @ V, weights @ V.abs()
+    bound = (1.01 * half_ulp + 2e-5) * sizes + half_ulp * expected.abs() + 1e-7
+    assert ((out.cpu().double() - expected).abs() <= bound).all()  # NaN fails
+    wanted = scores.logsumexp(3)
+    assert torch.where(wanted == LSE.cpu(), True, (LSE.cpu() - wanted).abs() <= 2e-5).all()
+
+
+def problem(rng: np.random.Generator, device: str, heads: int, S: int, T: int, D: int) -> list[torch.Tensor]:
+    """Q (heads, S, D), K and V (heads, T, D) of random normal numbers in bfloat16."""
+    shapes = ((heads, S, D), (heads, T, D), (heads, T, D))
+    return [torch.from_numpy(rng.standard_normal(shape)).bfloat16().to(device) for shape in shapes]
+
+
+def exact(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, scale: float) -> np.ndarray:
+    """softmax(scale * Q K^T) V in float64, by numpy."""
+    q, k, v = (t.double().cpu().numpy() for t in (Q, K, V))
+    scores = scale * q @ k.transpose(0, 2, 1)
+    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+    return weights / weights.sum(axis=2, keepdims=True) @ v
+
+
+def wrong(out: torch.Tensor, expected: np.ndarray, atol: float = 1e-3) -> int:
+    """How many elements are farther off than atol and a rounding to bfloat16."""
+    return int((~(np.abs(out.double().cpu().numpy() - expected) <= atol + 2**-8 * np.abs(expected))).sum())
+
+
+def agrees(
+    prepare: Any, device: str, shape: tuple[int, int, int, int, int, int], dtype: torch.dtype = torch.bfloat16,
+    causal: bool = False, align: str = "top-left", lengths: list[int] | None = None, scale: float | None = None,
+    **given: Any,
+) -> None:  # fmt: skip
+    """Two launches by three CTAs, so that each takes several tiles; O and LSE start as NaN, so a row left out is seen.
+
+    prepare: as in chapters 20 and 21. shape: batch, heads, heads of Q per head of K, queries, keys, D.
+    """
+    Q, K, V = operands(device, *shape, dtype)
+    out, LSE = torch.full_like(Q, torch.nan), torch.full(Q.shape[:3], torch.nan, device=device)
+    numbers = None if lengths is None else torch.tensor(lengths, dtype=torch.int32, device=device)
+    launch = prepare(Q, K, V, out, LSE, causal=causal, align=align, lengths=numbers, scale=scale, sms=3, **given)
+    launch()
+    launch()  # the counter of tiles is back at 0
+    diagonal = K.shape[2] - Q.shape[2] if align == "bottom-right" else 0
+    seen = visible(Q, K, causal, diagonal, lengths)
+    assert_attention(out, LSE, Q, K, V, seen, scale or 1 / math.sqrt(Q.shape[3]))

@@ -1,0 +1,243 @@
+"""Chapter 18's attention kernel, whose blocks TMA brings: against float64, its mistakes, and its exercises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cutetut.course import notebooks
+from cutetut.inspect import profile
+from cutetut.inspect.compiled import inspect
+from cutetut.measure import bench, mistakes
+from tests.chapters import benchmarks, contract, exercises
+from tests.chapters.attentions import exact, problem, wrong
+
+CHAPTER = "18_fa_tma"
+
+
+@pytest.fixture(scope="module")
+def chapter() -> ModuleType:
+    return notebooks.load(CHAPTER, bench.BENCH_TAGS)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(2, 130, 37, 24), (1, 5, 160, 8), (3, 1, 1, 16)])
+def test_every_length(
+    chapter: ModuleType, rng: np.random.Generator, device: str, shape: tuple[int, int, int, int], stages: int
+) -> None:
+    Q, K, V = problem(rng, device, *shape)
+    assert wrong(chapter.attention(Q, K, V, 0.3, stages=stages), exact(Q, K, V, 0.3)) == 0
+
+
+def test_a_head_does_not_see_the_next_one(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
+    Q, K, V = problem(rng, device, 2, 20, 37, 16)
+    K[1], V[1] = torch.nan, torch.inf
+    out = chapter.attention(Q, K, V, 0.3)
+    assert wrong(out[:1], exact(Q[:1], K[:1], V[:1], 0.3)) == 0 and out[1].isnan().all()
+
+
+def test_what_lies_behind_the_last_key_does_not_matter(
+    chapter: ModuleType, rng: np.random.Generator, device: str
+) -> None:
+    Q, K, V = problem(rng, device, 1, 20, 64, 16)
+    K[:, 45:], V[:, 45:] = torch.nan, torch.nan
+    K, V = K[:, :45], V[:, :45]
+    assert wrong(chapter.attention(Q, K, V, 0.3), exact(Q, K, V, 0.3)) == 0
+
+
+def test_low_scores(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
+    """Where a zero-filled key would have nearly all of the weight."""
+    Q, K, V = problem(rng, device, 1, 20, 33, 16)
+    Q[..., 0], K[..., 0] = 1, -100
+    assert wrong(chapter.attention(Q, K, V, 1.0), exact(Q, K, V, 1.0)) == 0
+
+
+def test_what_is_refused(chapter: ModuleType) -> None:
+    good = torch.ones(1, 4, 16, dtype=torch.bfloat16)
+    cases: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
+        ((good, good, good.half()), {}, "all must be bfloat16"),
+        ((good, good.mT, good), {}, "in one piece"),
+        ((good, good, good), {"scale": 0.0}, "scale 0.0"),
+        ((good, good, good), {"stages": 0}, "0 stages"),
+    ]
+    for arguments, options, text in cases:
+        with pytest.raises((TypeError, ValueError), match=text):
+            chapter.attention(*arguments, **options)
+
+
+def test_only_the_load_changes(chapter: ModuleType) -> None:
+    contract.assert_contract(CHAPTER)
+    contract.assert_one_idea(chapter.fused.fused_kernel, chapter.tma_kernel)
+
+
+@pytest.mark.emulator
+def test_the_bytes_of_keys_come_by_tma_and_the_products_stay(chapter: ModuleType, device: str) -> None:
+    tensors = [torch.zeros(1, n, 16, dtype=torch.bfloat16) for n in (128, 64, 64, 128)]
+    before = profile.count(chapter.fused.fused_launch, *tensors, 0.125, None)
+    after = profile.count(chapter.tma_launch, *tensors, 0.125, None)
+    both = 2 * 64 * 16 * 2  # bytes of K and V
+    assert 32 * (before.sectors("ld") - after.sectors("ld")) == both == after.traffic["global", "tma load"].asked
+    arguments = [chapter.from_dlpack(t.to(device), assumed_align=16) for t in tensors]
+    launches = (chapter.fused.fused_launch, chapter.tma_launch)
+    two, three = (inspect(chapter.cute.compile(launch, *arguments, 0.125, None)) for launch in launches)
+    assert two.count("FFMA") == three.count("FFMA") and three.spills == 0
+    assert two.count("LDG") > three.count("LDG") and two.count("UTMALDG") == 0 < three.count("UTMALDG")
+
+
+TOLD = {
+    "half of the bytes announced": "AsyncMismatch",
+    "always the same parity": "InFlight",
+    "requested before all have read": "MissingBarrier",
+    "every warp requests": "IllegalInstruction: 4 more arrivals",
+    "the stage is read without a wait": "Uninitialized",
+}
+ARITHMETIC = "zero-filled keys count"
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", [*TOLD, ARITHMETIC])
+def test_mistakes(chapter: ModuleType, rng: np.random.Generator, name: str) -> None:
+    assert {*chapter.MISTAKES} == {*TOLD, ARITHMETIC}
+    module = notebooks.changed(CHAPTER, chapter.MISTAKES[name])
+    Q, K, V = problem(rng, "cpu", 1, 64, 125, 16)
+    out = torch.full_like(Q, torch.nan)
+    said = mistakes.report(module.tma_launch, Q, K, V, out, 0.25, None)
+    if name in TOLD:
+        assert said.startswith(TOLD[name]), said
+    else:
+        assert mistakes.faultless(said) and wrong(out, exact(Q, K, V, 0.25)) > 100
+        K, V = K[:, :64].contiguous(), V[:, :64].contiguous()
+        mistakes.report(module.tma_launch, Q, K, V, out, 0.25, None)
+        assert wrong(out, exact(Q, K, V, 0.25)) == 0  # nothing shows where blocks are full
+
+
+@pytest.mark.emulator
+def test_the_benchmark_and_an_attempt(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = ["17 K1, scores in memory", "17 K2, fused", "18 K3, 1 stage", "18 K3, 2 stages"]
+    benchmarks.assert_measured(chapter, CHAPTER, kernels, {"SIZE": (1, 40, 40, 16)}, monkeypatch)
+    benchmarks.assert_tried(chapter, ARITHMETIC)
+
+
+def test_the_page_shows_what_was_measured(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    speeds = {"17 K1, scores in memory": 10.0, "17 K2, fused": 20.0, "18 K3, 1 stage": 22.0, "18 K3, 2 stages": 25.0}
+    benchmarks.show(chapter, CHAPTER, speeds, ["stake", "recorded", "break-gpu"], tmp_path, monkeypatch)
+    said = capsys.readouterr().out
+    assert "18 K3, 2 stages" in said and "25.0 TFLOP/s; cuDNN: 2.00 ms" in said
+    assert "TMA, against K2: 1.25 [" in said and "not as predicted, 0% to 20%" in said
+    assert "a second stage: 1.14 [" in said and "not as predicted, -1% to 1%" in said
+    assert "no barrier" in said and "right  9, wrong  1, hangs" in said
+
+
+# --- exercises
+
+ANSWERS = """
+def nans(*arguments):
+    return cutlass.Float32(float("nan"))
+
+
+def ones(*arguments):
+    return cutlass.Float32(1.0)
+
+
+def by_division(j, stages):
+    turn = j // stages
+    return [j - turn * stages, turn % 2]
+
+
+def by_cases(j, stages):
+    return {1: (0, j & 1), 2: (j & 1, j >> 1 & 1), 4: (j & 3, j >> 2 & 1)}[stages]
+
+
+@cute.jit
+def by_branch(j, stages: cutlass.Constexpr):
+    left = j % (2 * stages)
+    stage, parity = left, cutlass.Int32(0)
+    if left >= stages:
+        stage, parity = left - stages, cutlass.Int32(1)
+    return stage, parity
+
+
+def never_flips(j, stages):
+    return j % stages, 0
+
+
+def first_stage(j, stages):
+    return 0, 0
+
+
+def by_share(top, total, zeros):
+    return 1.0 / (1.0 - zeros * cute.math.exp(-top) / total)
+
+
+def by_powers(top, total, zeros):
+    return total / (total - zeros * cute.math.exp2(top * -1.4426950408889634))
+
+
+@cute.jit
+def in_a_loop(top, total, zeros):
+    real = total
+    for _ in cutlass.range(cutlass.Int32(zeros)):
+        real -= rows.power(-top)
+    return total / real
+
+
+def nothing_to_repair(top, total, zeros):
+    return 1.0
+
+
+def counted_as_one(top, total, zeros):
+    return total / (total - zeros)
+
+
+def by_merging(top, total):
+    return rows.merge((top, total), (cutlass.Float32(0.0), cutlass.Float32(1.0)))[1] * rows.power(
+        cute.arch.fmax(top, 0.0) - top
+    )
+
+
+def by_exp(top, total):
+    return cute.math.exp(-top) + total
+
+
+@cute.jit
+def with_a_limit(top, total):
+    return total + (cutlass.Float32.inf if top < -80.0 else cute.math.exp(-top))
+
+
+def only_the_sum(top, total):
+    return total
+
+
+def one_more(top, total):
+    return total + 1.0
+"""
+OTHER = ["None", "'text'", "(1, 2)", "np.float64(3)", "float('nan')", "nothing", "from_torch", "nans", "ones"]
+NUMBERS = ["None", "'32768'", "float('nan')", "(1, 2)", "True", "1.5"]
+CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
+    "check_bytes": (
+        ["25600, 25600", "32768, 32768", "0, 0", *(f"32768, {x}" for x in NUMBERS), *(f"{x}, 25600" for x in NUMBERS)],
+        ["32768, 25600", "np.float64(32768), np.int64(25600)", "torch.tensor(32768), 25600.0"],
+    ),
+    "check_where": ([*OTHER, "never_flips", "first_stage"], ["by_division", "by_cases", "by_branch"]),
+    "check_repair": ([*OTHER, "nothing_to_repair", "counted_as_one"], ["by_share", "by_powers", "in_a_loop"]),
+    "check_fill": (
+        ["None", "'text'", "(1, 0)", "True", "(True,)", "(True, True)", "(False, False)", "np.float64(1)"],
+        ["(True, False)", "[True, False]", "np.array([True, False])"],
+    ),
+    "check_sink": ([*OTHER, "only_the_sum", "one_more"], ["by_merging", "by_exp", "with_a_limit"]),
+}
+
+
+names = exercises.judges_of(CHAPTER, f"import numpy as np\n{ANSWERS}")
+test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+
+
+def test_each_exercise_has_a_solution() -> None:
+    exercises.assert_paired(CHAPTER)

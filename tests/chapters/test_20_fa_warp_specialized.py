@@ -1,0 +1,330 @@
+"""Chapter 20's two kernels against float64, their mistakes, their order of tiles, and what its exercises say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from cutetut.course import notebooks
+from cutetut.inspect.compiled import inspect
+from cutetut.measure import mistakes
+from tests.chapters import attentions, benchmarks, contract, exercises
+
+CHAPTER = "20_fa_warp_specialized"
+
+
+@pytest.fixture(scope="module")
+def chapter() -> ModuleType:
+    return notebooks.load(CHAPTER, exercises.HELPER_TAGS)
+
+
+RUNGS = ("specialized_launch", "persistent_launch")
+
+
+@pytest.mark.parametrize(("rung", "causal"), list(zip(RUNGS, (True, False), strict=True)))
+def test_shared_heads_and_ragged_lengths(chapter: ModuleType, device: str, rung: str, causal: bool) -> None:
+    shape = (2, 4, 2, 130, 170, 64)
+    attentions.agrees(chapter.prepare, device, shape, causal=causal, lengths=[170, 77], launch=getattr(chapter, rung))
+
+
+@pytest.mark.parametrize(
+    ("shape", "given"),
+    [
+        ((1, 2, 2, 1, 200, 256), {"scale": 0.3}),
+        ((1, 1, 1, 200, 70, 64), {"causal": True, "align": "bottom-right"}),
+        ((2, 1, 1, 100, 90, 64), {"lengths": [0, -7]}),
+        ((1, 2, 1, 100, 150, 64), {"dtype": torch.float16, "causal": True}),
+    ],
+    ids=str,
+)
+def test_rung_2(
+    chapter: ModuleType, device: str, shape: tuple[int, int, int, int, int, int], given: dict[str, Any]
+) -> None:
+    """One query, many keys, rows that see nothing, a scale, and the other type."""
+    attentions.agrees(chapter.prepare, device, shape, **given)
+
+
+def test_consumers_that_skip_blocks(chapter: ModuleType, device: str) -> None:
+    """Four consumers and blocks of 64 keys: the upper ones see three blocks fewer than the lowest."""
+    cfg = replace(chapter.CONFIGS[64], consumers=4, bN=64, stages=4)
+    attentions.agrees(chapter.prepare, device, (1, 1, 1, 300, 300, 64), causal=True, cfg=cfg)
+
+
+def test_nan_reaches_the_rows_that_see_it(chapter: ModuleType, device: str) -> None:
+    Q, K, V = attentions.operands(device, 1, 1, 1, 200, 200, 64, torch.bfloat16)
+    K[0, 0, 150] = torch.nan
+    spread = chapter.attention(Q, K, V, causal=True)[0].isnan().any(3)[0, 0].cpu()
+    assert spread.nonzero().ravel().tolist() == list(range(150, 200))
+
+
+def test_what_is_refused(chapter: ModuleType) -> None:
+    good = torch.ones(1, 2, 64, 64, dtype=torch.bfloat16)
+    three = torch.ones(1, 3, 64, 64, dtype=torch.bfloat16)
+    cases: list[tuple[tuple[torch.Tensor, ...], dict[str, Any], str]] = [
+        ((good, good, good.half()), {}, "all must be float16"),
+        ((good[0], good, good), {}, "without a 0"),
+        ((three, good, good), {}, "a multiple of theirs"),
+        ((good, good, good), {"scale": float("nan")}, "scale is nan"),
+        ((good, good, good), {"scale": 0}, "scale is 0"),
+        ((good, good, good), {"align": "middle"}, "'middle'"),
+        ((good, good, good), {"lengths": torch.ones(3, dtype=torch.int32)}, "1 int32 numbers"),
+        ((good, good, good), {"cfg": chapter.CONFIGS[128]}, "head dimension of 128"),
+        ((good, good, good), {"cfg": replace(chapter.CONFIGS[64], consumers=5)}, "1 to 4 consumers"),
+        ((good, good, good), {"cfg": replace(chapter.CONFIGS[64], stages=1)}, "at least 2 stages"),
+        ((good, good, good), {"cfg": replace(chapter.CONFIGS[64], bN=256, stages=2)}, "registers per thread"),
+    ]
+    for tensors, given, text in cases:
+        with pytest.raises((TypeError, ValueError), match=text):
+            chapter.attention(*tensors, **given)
+
+
+def test_an_order_has_every_tile_once_and_the_longest_first(chapter: ModuleType) -> None:
+    """And the tiles of a head lie together: no further apart than those of at_once heads."""
+    for rows, heads, batches, at_once in ((3, 4, 1, 2), (5, 3, 2, 4), (1, 1, 1, 9)):
+        order = chapter.tile_order(rows, heads, batches, at_once, True)
+        assert sorted(order) == sorted(product(range(rows), range(heads), range(batches)))
+        for pair in product(range(heads), range(batches)):
+            places = [place for place, (_, *of) in enumerate(order) if tuple(of) == pair]
+            assert [order[place][0] for place in places] == list(range(rows))[::-1]
+            assert places[-1] - places[0] < rows * at_once
+
+
+@pytest.mark.emulator
+def test_nothing_spills(chapter: ModuleType) -> None:
+    """And the products stand in the code that the head dimension says: two of QK, two of PV."""
+    Q = torch.zeros(1, 1, 64, 256, dtype=torch.bfloat16)
+    info = inspect(chapter.prepare(Q, Q, Q, torch.empty_like(Q), torch.empty(1, 1, 64)).compiled)
+    products = 2 * 256 // 16 + 2 * 64 // 16  # blocks of 64 keys
+    assert (info.spills, info.count("LDL"), info.count("HGMMA")) == (0, 0, products)
+
+
+def test_the_chapter_keeps_to_the_contract(chapter: ModuleType) -> None:
+    contract.assert_contract(CHAPTER)
+    contract.assert_short(chapter.specialized_attention_kernel)
+    contract.assert_one_idea(chapter.specialized_attention_kernel, chapter.persistent_attention_kernel)
+
+
+# --- mistakes
+
+NAMED = {
+    "every thread counted": "Deadlock",
+    "V given back too early": "MissingBarrier",
+    "Q given back before the last scores": "InFlight",
+    "O not fenced": "MissingFence",
+    "unseen blocks not given back": "Deadlock",
+    "the counter not set back": "",
+}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", NAMED)
+def test_mistakes(chapter: ModuleType, name: str) -> None:
+    assert chapter.MISTAKES.keys() == NAMED.keys()
+    said, counter, out, expected = chapter.emulate(notebooks.changed(CHAPTER, chapter.MISTAKES[name]))
+    if NAMED[name]:
+        assert said.startswith(NAMED[name]), said
+    else:
+        assert mistakes.faultless(said) and (out.double() - expected).abs().max() < 2e-2 and counter.item() == 2
+
+
+@pytest.mark.emulator
+def test_no_alarm_without_a_mistake(chapter: ModuleType) -> None:
+    said, counter, out, expected = chapter.emulate(chapter)
+    assert mistakes.faultless(said) and (out.double() - expected).abs().max() < 2e-2 and counter.item() == 0
+
+
+@pytest.mark.emulator
+def test_a_second_launch_shows_the_counter(chapter: ModuleType) -> None:
+    """Also how `attempt` judges it, on the GPU host."""
+    launch, right = chapter.attempt("the counter not set back")
+    launch()
+    assert right()
+    launch()
+    assert not right()
+
+
+# --- the benchmark
+
+
+@pytest.mark.emulator
+def test_the_benchmark_measures_every_rung(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At one small shape; whether K4 is among them depends on the length."""
+    monkeypatch.setattr(chapter.itertools, "product", lambda *_: [(128, True)])
+    kernels = ["20 a CTA per tile", "20 persistent", "20 persistent, row by row"]
+    benchmarks.assert_measured(chapter, CHAPTER, kernels, {"TOKENS": 128, "WIDTH": 128}, monkeypatch)
+
+
+# --- exercises
+
+ANSWERS = """
+def by_mask(S, bM, bN):
+    return sum(b < min(a + bM, S) for a in range(0, S, bM) for b in range(0, S, bN))
+
+
+def by_numpy(S, bM, bN):
+    ends = np.minimum(np.arange(bM, S + bM, bM), S)
+    return np.int64((-(-ends // bN)).sum())
+
+
+def by_tensor(S, bM, bN):
+    return torch.tensor(float(by_mask(S, bM, bN)))
+
+
+def half(S, bM, bN):
+    return S * S // (2 * bM * bN)
+
+
+def by_array(rows, heads):
+    return np.array([(m, h) for m in range(rows - 1, -1, -1) for h in range(heads)])
+
+
+def lazily(rows, heads):
+    return ([m, heads - 1 - h] for m in range(rows)[::-1] for h in range(heads))
+
+
+def as_tensor(rows, heads):
+    return torch.tensor(list(lazily(rows, heads)))
+
+
+def shortest_first(rows, heads):
+    return list(lazily(rows, heads))[::-1]
+
+
+def same_tile(tile):
+    return tile
+
+
+def by_two(tile):
+    return tile + 2
+
+
+@cute.jit
+def backwards(tile):
+    ctas, _, _ = cute.arch.grid_dim()
+    following = tile - (-ctas)
+    return following
+
+
+def with_size(tile):
+    x, y, z = cute.arch.grid_dim()
+    return x * y * z + tile
+
+
+@cute.jit
+def as_in_the_chapter(K, V, head, batch, blocks, slot, phase, cfg: cutlass.Constexpr):
+    for i in cutlass.range(1, blocks, unroll=1):
+        v_slot, v_phase = slot, phase
+        slot, phase = next_slot(slot, phase, cfg)
+        request(K, (blocks - 1 - i, 0, head, batch), slot, phase)
+        request(V, (blocks - i, 0, head, batch), v_slot, v_phase)
+    request(V, (0, 0, head, batch), slot, phase)
+    return next_slot(slot, phase, cfg)
+
+
+@cute.jit
+def value_first(K, V, head, batch, blocks, slot, phase, cfg: cutlass.Constexpr):
+    request(V, (blocks - 1, 0, head, batch), slot, phase)
+    slot, phase = next_slot(slot, phase, cfg)
+    for j in cutlass.range(blocks - 2, -1, -1, unroll=1):
+        request(K, (j, 0, head, batch), slot, phase)
+        request(V, (j, 0, head, batch), slot, phase)
+        slot, phase = next_slot(slot, phase, cfg)
+    return slot, phase
+
+
+@cute.jit
+def counting_down(K, V, head, batch, blocks, slot, phase, cfg: cutlass.Constexpr):
+    left = blocks
+    while left > 0:
+        left -= 1
+        request(V, (left, 0, head, batch), slot, phase)
+        slot, phase = next_slot(slot, phase, cfg)
+        if left > 0:
+            request(K, (left - 1, 0, head, batch), slot, phase)
+    return slot, phase
+
+
+@cute.jit
+def no_values(K, V, head, batch, blocks, slot, phase, cfg: cutlass.Constexpr):
+    for i in cutlass.range(1, blocks, unroll=1):
+        slot, phase = next_slot(slot, phase, cfg)
+        request(K, (blocks - 1 - i, 0, head, batch), slot, phase)
+    return next_slot(slot, phase, cfg)
+
+
+@cute.jit
+def by_register(S, keys, first_key, slope):
+    lane = cute.arch.lane_idx()
+    for i in cutlass.range_constexpr(cute.size(S)):
+        key = first_key + i // 4 * 8 + lane % 4 * 2 + i % 2
+        S[i] = S[i] + slope * cutlass.Float32(key - keys[i // 2 % 2] + 1)
+
+
+@cute.jit
+def by_key_alone(S, keys, first_key, slope):
+    for i in cutlass.range_constexpr(cute.size(S)):  # the query's part is the same in a row: a softmax drops it
+        key = first_key + i // 4 * 8 + cute.arch.lane_idx() % 4 * 2 + i % 2
+        S[i] = S[i] + slope * cutlass.Float32(key)
+
+
+@cute.jit
+def by_rows(S, keys, first_key, slope):
+    for r in cutlass.range_constexpr(2):
+        for n in cutlass.range_constexpr(cute.size(S) // 4):
+            for c in cutlass.range_constexpr(2):
+                away = keys[r] - 1 - first_key - n * 8 - cute.arch.lane_idx() % 4 * 2 - c
+                S[4 * n + 2 * r + c] = S[4 * n + 2 * r + c] - cutlass.Float32(away) * slope
+
+
+@cute.jit
+def by_column(S, keys, first_key, slope):
+    for i in cutlass.range_constexpr(cute.size(S)):
+        S[i] = S[i] + slope * cutlass.Float32(first_key + i)
+
+
+def by_share(O1, L1, O2, L2):
+    part = torch.sigmoid(L1 - L2)[:, None]
+    return part * O1 + (1 - part) * O2, torch.logaddexp(L1, L2)
+
+
+def in_numpy(O1, L1, O2, L2):
+    L = np.logaddexp(np.asarray(L1), np.asarray(L2))
+    first, second = (np.exp(np.asarray(each) - L)[:, None] for each in (L1, L2))
+    return [first * np.asarray(O1) + second * np.asarray(O2), L]
+
+
+def stacked(O1, L1, O2, L2):
+    L, O = torch.stack([L1, L2]), torch.stack([O1, O2])
+    return (L.softmax(0)[..., None] * O).sum(0), L.logsumexp(0)
+
+
+def averaged(O1, L1, O2, L2):
+    return (O1 + O2) / 2, torch.logaddexp(L1, L2)
+
+
+def first_only(O1, L1, O2, L2):
+    return O1, L1
+"""
+KERNELS = [*exercises.FUNCTIONS, "nans"]
+CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
+    "check_blocks": ([*KERNELS, "half", "lambda *a: '3'", "lambda *a: (1, 2)"], ["by_mask", "by_numpy", "by_tensor"]),
+    "check_order": ([*KERNELS, "shortest_first", "lambda r, h: [(0, 0)]", "lambda r, h: 'mh'"],
+                    ["by_array", "lazily", "as_tensor"]),
+    "check_following": ([*KERNELS, "same_tile", "lambda tile: 'next'"], ["by_two", "backwards", "with_size"]),
+    "check_requests": ([*KERNELS, "no_values"], ["as_in_the_chapter", "value_first", "counting_down"]),
+    "check_alibi": ([*KERNELS, "by_column"], ["by_register", "by_key_alone", "by_rows"]),
+    "check_merged": ([*KERNELS, "averaged", "first_only", "lambda *a: ('O', 'L')"],
+                     ["by_share", "in_numpy", "stacked"]),
+}  # fmt: skip
+
+
+names = exercises.judges_of(CHAPTER, f"import numpy as np\n{ANSWERS}")
+test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+
+
+test_solutions_belong_to_exercises = exercises.solutions_belong_to_exercises(CHAPTER)

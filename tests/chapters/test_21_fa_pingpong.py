@@ -1,0 +1,278 @@
+"""Chapter 21's steps against float64, its model, account and variants, its mistakes, and what its exercises say."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cutetut.course import notebooks
+from cutetut.inspect.compiled import inspect
+from cutetut.measure import bench, mistakes
+from tests.chapters import attentions, benchmarks, contract, exercises
+
+CHAPTER = "21_fa_pingpong"
+
+
+@pytest.fixture(scope="module")
+def chapter() -> ModuleType:
+    return notebooks.load(CHAPTER, bench.BENCH_TAGS)
+
+
+KERNELS = ("K6A", "K6B")
+
+
+def test_shared_heads_and_ragged_lengths(chapter: ModuleType, device: str) -> None:
+    """Three consumers: the upper ones skip blocks, and take a turn for each; several tiles per CTA."""
+    attentions.agrees(
+        chapter.prepare, device, (2, 4, 2, 250, 330, 64), causal=True, lengths=[330, 77], kernel=chapter.K6B
+    )
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_large_head_with_rows_that_see_nothing(chapter: ModuleType, device: str, kernel: str) -> None:
+    attentions.agrees(
+        chapter.prepare, device, (1, 1, 1, 200, 70, 256), causal=True, align="bottom-right",
+        kernel=getattr(chapter, kernel),
+    )  # fmt: skip
+
+
+def test_float16_and_every_key(chapter: ModuleType, device: str) -> None:
+    attentions.agrees(chapter.prepare, device, (1, 1, 1, 100, 500, 128), torch.float16)
+
+
+def test_few_queries_of_small_heads_get_four_consumers(chapter: ModuleType, device: str) -> None:
+    """And K6a or K6b, whichever was faster; a head dimension that is not supported is refused, as in chapter 20."""
+    launch, cfg = chapter.choose(64, 300)
+    assert (launch, cfg.consumers, cfg.bN) == (chapter.pingpong_launch, 4, 64)
+    attentions.agrees(chapter.prepare, device, (1, 1, 1, 300, 300, 64), causal=True)
+    large = replace(chapter.fa.CONFIGS[128], step=chapter.step_overlap)
+    assert chapter.choose(128, 10**4) == (chapter.fa.persistent_launch, large)
+    odd = torch.zeros(1, 1, 64, 96, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match="96"):
+        chapter.attention(odd, odd, odd)
+    one = torch.zeros(1, 1, 64, 128, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match="nobody to take turns"):
+        alone = chapter.fa.Config(chapter.step_turns, consumers=1)
+        chapter.attention(one, one, one, launch=chapter.pingpong_launch, cfg=alone)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("kernel, D, powers", [("K6B", 64, 66), ("K6A", 256, 34)])
+def test_the_softmax_stays_above_the_last_wait(chapter: ModuleType, kernel: str, D: int, powers: int) -> None:
+    """As in the published kernel: no spills, and between the waits of a step all of its powers."""
+    Q = torch.zeros(1, 1, 64, D, dtype=torch.bfloat16)
+    prepared = chapter.prepare(Q, Q, Q, torch.empty_like(Q), torch.empty(1, 1, 64), kernel=getattr(chapter, kernel))
+    info = inspect(prepared.compiled)
+    waits = [match.start() for match in re.finditer("WARPGROUP.DEPBAR", info.sass)]
+    assert info.spills == 0 and len(waits) == 4
+    assert info.sass[waits[1] : waits[2]].count("MUFU.EX2") == powers
+
+
+def test_the_chapter_keeps_to_the_contract(chapter: ModuleType) -> None:
+    contract.assert_contract(CHAPTER)
+    contract.assert_one_idea(chapter.fa.persistent_attention_kernel, chapter.pingpong_attention_kernel)
+    contract.assert_one_idea(chapter.fa.step, chapter.step_overlap)
+    contract.assert_one_idea(chapter.step_overlap, chapter.step_turns)
+
+
+# --- the model and the account
+
+
+@pytest.fixture(scope="module")
+def drawn() -> dict[str, Any]:
+    """What the folded cells of the model define."""
+    cell = exercises.cell(CHAPTER, "look")
+    names: dict[str, Any] = {}
+    exec(notebooks.definitions(cell), names)
+    return names
+
+
+@pytest.mark.parametrize("product, softmax, other", [(512, 512, 0), (512, 1500, 100), (100, 40, 7)])
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("turns", [False, True])
+def test_the_model_never_multiplies_twice_at_once(
+    drawn: dict[str, Any], overlap: bool, turns: bool, product: int, softmax: int, other: int
+) -> None:
+    bars = drawn["model"](overlap, turns, product, softmax, other)
+    cores = sorted(bar[2:4] for bar in bars if bar[1] in ("QK", "PV"))
+    assert all(end <= start for (_, end), (start, _) in zip(cores, cores[1:], strict=False))
+    cycles = drawn["per_step"](overlap, turns, product=product, softmax=softmax, other=other)
+    alone = product + max(product, softmax) + other if overlap else 2 * product + softmax + other
+    assert cycles == pytest.approx(max(4 * product, alone))  # the cores' work for both, or a consumer's own
+
+
+def test_the_parts_of_a_step_are_the_step(chapter: ModuleType) -> None:
+    """Two consumers, steps of 100 cycles, a clock that turns over, and a tile's end that does not count."""
+    moments = np.array([0, 10, 30, 35, 75, 80, 88])
+    starts = np.array([0, 100, 200, 1200, 1300, 1400])
+    run = [((2**32 - 250 + shift + starts[:, None] + moments) % 2**32).tolist() for shift in (0, 40)]
+    parts = chapter.parts_of(run)
+    assert parts.tolist() == [10, 20, 5, 40, 5, 8, 12] and parts.sum() == 100
+
+
+@pytest.mark.emulator
+def test_clocks_are_in_order(chapter: ModuleType) -> None:
+    """Of the emulator's clock: seven moments of each step, of both consumers, and turns that pass to and fro."""
+    first, second = (np.array(one) for one in chapter.clocks_of("both", 2, S=640, heads=1, sms=1))
+    assert len(first) == len(second) > 10 and first.shape[1] == len(chapter.EVENTS)
+    for one in (first, second):
+        assert (np.diff(one, axis=1) >= 0).all()
+
+
+# --- mistakes
+
+NAMED = {
+    "scores not waited for": "InFlight",
+    "P overwritten": "InFlight",
+    "O rescaled under PV": "InFlight",
+    "V given back too early": "InFlight",
+    "nobody has the first turn": "Deadlock",
+    "a turn lost with a skipped block": "Deadlock",
+    "the turn passed on before PV is queued": "",
+}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", NAMED)
+def test_mistakes(chapter: ModuleType, name: str) -> None:
+    assert chapter.MISTAKES.keys() == NAMED.keys()
+    said, out, expected = chapter.emulate(chapter.broken_module(name))
+    if NAMED[name]:
+        assert said.startswith(NAMED[name]), said
+    else:
+        assert mistakes.faultless(said) and (out.double() - expected).abs().max() < 2e-2
+
+
+@pytest.mark.emulator
+def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
+    benchmarks.assert_tried(chapter, "the turn passed on before PV is queued", right=True)
+
+
+# --- benchmarks
+
+
+@pytest.mark.emulator
+def test_the_benchmarks_measure_every_pair(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small shape; kernels are checked as there, and the controls, whose results are wrong, are only compiled."""
+    monkeypatch.setattr(chapter.graphs, "captured", lambda launches: launches[0])
+    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [])
+    kept: list[Any] = []
+    monkeypatch.setattr(chapter.records, "write", lambda _, what, content: kept.append(what))
+    timed = benchmarks.without_a_clock(chapter, monkeypatch, ours_too=False)
+    torch.manual_seed(21)
+    monkeypatch.setattr(chapter, "PAPER", {"B": 1, "S": 64, "D": 64})
+    monkeypatch.setattr(chapter, "PAIRS", [("21 K6b", "20 K5"), ("overlap, no loads", "cuDNN")])
+    assert len(bench.validated(chapter.benchmark(), CHAPTER)) == len(chapter.PAIRS)
+    assert timed == [name for name, _ in chapter.PAIRS] and kept == ["mistakes"]
+    rows = chapter.beside_vendors(1, 64, 64, True, group=4, heads=4)
+    assert rows[0]["group"] == 4 and rows[0]["heads"] == 4
+
+
+# --- exercises
+
+ANSWERS = """
+@cute.jit
+def modulo(w):
+    following = (w + 1) % 3
+    cute.arch.barrier_arrive(barrier_id=TURN + following, number_of_threads=256)
+
+
+@cute.jit
+def by_branch(w):
+    if w % 3 == 2:
+        cute.arch.barrier_arrive(barrier_id=TURN, number_of_threads=256)
+    else:
+        cute.arch.barrier_arrive(barrier_id=TURN + 1 + w % 3, number_of_threads=256)
+
+
+def by_helper(w):
+    your_turn(w, 3)
+
+
+@cute.jit
+def backwards(w):
+    cute.arch.barrier_arrive(barrier_id=TURN + (w + 2) % 3, number_of_threads=256)
+
+
+@cute.jit
+def of_384(w):
+    cute.arch.barrier_arrive(barrier_id=TURN + (w + 1) % 3, number_of_threads=384)
+
+
+def by_numpy(p, s, o):
+    return np.maximum(4 * p, np.maximum(2 * p, p + s) + o)
+
+
+def as_tensor(p, s, o):
+    return torch.tensor([float(4 * p), float(p + s + o), float(2 * p + o)]).max()
+
+
+def by_sorting(p, s, o):
+    return sorted([4 * p, p + s + o, 2 * p + o])[-1]
+
+
+def always_cores(p, s, o):
+    return 4 * p
+
+
+@cute.jit
+def doubled(x):
+    n = cutlass.Int32(x)
+    n = n - 1 if cutlass.Float32(n) > x else n
+    f = x - cutlass.Float32(n)
+    p = cutlass.Float32(0.0018775767)
+    for c in cutlass.range_constexpr(5):
+        p = p * f + (0.0089893397, 0.0558263180, 0.2401536, 0.6931530, 0.9999999)[c]
+    scale = ((n + 127) << 23).bitcast(cutlass.Float32)
+    return p * scale
+
+
+def halves(x):
+    n = cute.math.floor(x)
+    f = (x - n) * 0.6931471805599453
+    y = 1.0 + f * (1.0 + f * (0.5 + f * (1.0 / 6 + f * (1.0 / 24 + f * (1.0 / 120)))))
+    return y * ((cutlass.Int32(n) + 127) * 8388608).bitcast(cutlass.Float32)
+
+
+@cute.jit
+def by_squaring(x):
+    t = x * (0.6931472 / 4096)
+    y = 1.0 + t * (1.0 + t * (0.5 + t * (1.0 / 6)))
+    for _ in cutlass.range_constexpr(12):
+        y = y * y
+    return y
+
+
+@cute.jit
+def coarse(x):
+    n = cute.math.floor(x)
+    return (1.0 + x - n) * ((cutlass.Int32(n) + 127) << 23).bitcast(cutlass.Float32)
+"""
+KINDS = [*exercises.FUNCTIONS, "nans"]
+TEXTS = ["None", "'text'", "np.float64(3)", "float('nan')", "(1, 2)", "nothing", "from_torch"]
+CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
+    "check_step": (
+        [*TEXTS, "'hgcjidbeaf'", "'hfgcjibdea'", "'hfgcjidbeaa'", "'hfgcjidbe'"],
+        ["'hfgcjidbea'", "list('ghfcjidbea')", "'fghcjidbae'"],
+    ),
+    "check_pass_on": ([*KINDS, "backwards", "of_384"], ["modulo", "by_branch", "by_helper"]),
+    "check_cycles": ([*KINDS, "always_cores", "lambda p, s, o: '9'"], ["by_numpy", "as_tensor", "by_sorting"]),
+    "check_power": ([*KINDS, "coarse", "cute.math.exp2"], ["doubled", "halves", "by_squaring"]),
+    "check_turns": (
+        [*TEXTS, "'mhfgcyjidbea'", "'hmfgcyjbieda'", "'mhfgcjbyieda'"],
+        ["'mhfgcyjbieda'", "tuple('gmhfcybjieda')", "'fmghcybjidea'"],
+    ),
+}
+
+
+names = exercises.judges_of(CHAPTER, f"import numpy as np\n{ANSWERS}")
+test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+
+
+test_solutions_belong_to_exercises = exercises.solutions_belong_to_exercises(CHAPTER)
