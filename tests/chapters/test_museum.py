@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -107,7 +108,7 @@ def test_each_exhibit_has_a_plate_with_its_year_and_its_public_thread(museum: Mo
         thread = ident.rsplit("-", 1)[1]
         assert f"\n### {number}. " in f"\n{plate}" and re.search(r", 20\d\d, ", plate) and "*Cost:*" in plate
         assert re.search(rf"\(https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/{thread}\)", plate), ident
-        assert f"# BUG {name}:" in kernel and run == f'show("{name}")'
+        assert f"# BUG {name}:" in kernel and run == f'show("{name}")\non_silicon("{name}")'
 
 
 @pytest.mark.emulator
@@ -134,7 +135,8 @@ def recorded(museum: ModuleType) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     names = [name + end for name in museum.EXHIBITS for end in ("", museum.FIXED)]
     runs = [{"mistake": name, "right": 60, "wrong": 40, "ended": "ends"} for name in names]
     runs[0] |= {"right": 0, "wrong": 0, "ended": "hangs"}
-    rows = [{"mistake": name, "tool": tool, "said": ["Race"] * (tool == "racecheck"), "ended": "right"}
+    said = {"racecheck": ["Race at m_0f.py:7 and n_1e.py:8"], "synccheck": []}
+    rows = [{"mistake": name, "tool": tool, "said": said[tool], "ended": "right"}
             for name in museum.EXHIBITS for tool in museum.TOOLS]  # fmt: skip
     return runs, {"version": "2025.3", "rows": rows}
 
@@ -161,12 +163,75 @@ def test_the_benchmark_tries_every_exhibit_and_its_tables_are_shown(
     assert asked_for == {"notebook": CHAPTER, "names": [row["mistake"] for row in runs], "launches": 100}
     assert records.read(CHAPTER, "sanitizer") == watched
     names = dict(vars(museum))
-    for cell in ("silicon", "watched"):
+    for cell in ("look", "silicon", "watched"):
         exec(exercises.cell(CHAPTER, cell), names)
+    names["on_silicon"]("staged")
     shown = capsys.readouterr().out
-    assert "right   0, wrong   0, hangs" in shown and shown.count("right  60, wrong  40") == 33
-    assert len(re.findall(r"^ ?\d+  \w+ +1 +-$", shown, re.MULTILINE)) == 17
+    assert names["WATCHERS"] == museum.TOOLS
+    assert re.search(r"^all +17 +0 +17 +0$", shown, re.MULTILINE) and "by either tool: 17\n" in shown
+    assert " 1  staged       hangs in launch 1 " in shown and shown.count("right 60 of 100") == 33
+    assert len(re.findall(r"^ ?\d+  \w+ +1 report, right +no reports, right$", shown, re.MULTILINE)) == 17
     assert "right every time: none\n" in shown and "\nhang: staged\n" in shown and "no tool reports: none\n" in shown
+    assert "H200, as it shipped: hangs in launch 1\none launch under racecheck: 1 report, right; synccheck: no" in shown
+    assert shown.count("racecheck, sums: Race at line 7 and") == 1
+
+
+@pytest.fixture
+def overview(museum: ModuleType, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The names of the museum and of the cell that reads the recorded tables."""
+    names = dict(vars(museum))
+    exec(exercises.cell(CHAPTER, "look"), names)
+    capsys.readouterr()
+    return names
+
+
+def test_the_rooms_of_the_first_table_are_those_of_the_plates(overview: dict[str, Any]) -> None:
+    plates = "\n".join(cell.source for cell in notebooks.read(CHAPTER).cells if cell.cell_type == "markdown")
+    names, found = list(overview["EXHIBITS"]), {}
+    for number, title, room in re.findall(r"^## Room (\d): ([\w ]+)$(.*?)(?=^## )", plates, re.MULTILINE | re.DOTALL):
+        numbers = [int(plate) for plate in re.findall(r"^### (\d+)\.", room, re.MULTILINE)]
+        found[f"{number}  {title}"] = tuple(names[plate - 1] for plate in numbers)
+    assert found == overview["ROOMS"] and sum(map(len, found.values())) == len(names)
+
+
+def test_the_prose_says_what_was_measured(overview: dict[str, Any]) -> None:
+    """The text names exhibits by their numbers; where the tables are recorded anew and differ, it has to change."""
+    runs, seen = overview["runs"], overview["seen"]
+    names = dict(enumerate(overview["EXHIBITS"], start=1))
+    prose = {cell.id: " ".join(cell.source.split()) for cell in notebooks.read(CHAPTER).cells}
+    told, launches = prose["silicon-read"], overview["LAUNCHES"]
+
+    def those(wanted: Callable[[str], bool]) -> str:
+        *most, last = (str(number) for number, name in names.items() if wanted(name))
+        return f"{', '.join(most)} and {last}" if most else last
+
+    def under(tool: str, what: Callable[[dict[str, Any]], bool]) -> str:
+        return those(lambda name: what(seen[name, tool]))
+
+    right = [name for name in names.values() if runs[name]["right"] == launches]
+    assert len(right) == 13 and "thirteen of the seventeen were right" in prose["title"]
+    assert all(runs[name + overview["FIXED"]]["right"] == launches for name in names.values())
+    assert f"Exhibit {those(lambda name: runs[name]['wrong'] == launches)} is wrong in every launch" in told
+    assert f"Exhibits {those(lambda name: runs[name]['ended'] == 'hangs')} hang in the first launch" in told
+    assert f"Exhibit {those(lambda name: 'launch failure' in runs[name]['ended'])} crashes" in told
+    assert f"`racecheck` reports exhibits {under('racecheck', lambda row: bool(row['said']))}," in told
+    assert under("synccheck", lambda row: bool(row["said"])) == "3 and 5" and "`synccheck` reports exhibit 3," in told
+    disturbed = those(
+        lambda name: name in right and any(seen[name, t]["ended"] == "wrong" for t in overview["WATCHERS"])
+    )
+    assert f"Exhibits {disturbed} are right 100 times" in told
+    assert {seen["two_buffers", tool]["ended"] for tool in overview["WATCHERS"]} == {"right"}
+    assert all(0.97 < row["ratio"] < 1 for row in bench.read(CHAPTER)["rows"]) and "than 3 percent" in prose["recap"]
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", ["staged", "sums", "some_warps", "peer", "gone"])
+def test_racecheck_named_a_line_of_the_emulators_report(
+    museum: ModuleType, overview: dict[str, Any], name: str
+) -> None:
+    told = re.findall(r"\w+\.py:\d+", asked(museum, name)[0])
+    said = [re.findall(r"\w+\.py:\d+", report) for report in overview["seen"][name, "racecheck"]["said"]]
+    assert set(told) & {place for places in said for place in places}
 
 
 MORE = """
