@@ -25,6 +25,12 @@ def chapter() -> ModuleType:
     return notebooks.load(CHAPTER, bench.BENCH_TAGS)
 
 
+@pytest.fixture(scope="module")
+def helpers() -> ModuleType:
+    """What the chapter's other cells define besides."""
+    return notebooks.load(CHAPTER, exercises.HELPER_TAGS)
+
+
 @pytest.mark.parametrize("stages", [1, 2, 3])
 @pytest.mark.parametrize("shape", [(2, 130, 37, 24), (1, 5, 160, 8), (3, 1, 1, 16)])
 def test_every_length(
@@ -132,7 +138,25 @@ def test_the_page_shows_what_was_measured(
     assert "18 K3, 2 stages" in said and "25.0 TFLOP/s; cuDNN: 2.00 ms" in said
     assert "TMA, against K2: 1.25 [" in said and "not as predicted, 0% to 20%" in said
     assert "a second stage: 1.14 [" in said and "not as predicted, -1% to 1%" in said
+    assert "17 K2, fused: 390625 cycles for a block of each of two CTAs" in said  # 1/20 s, 2 rounds of 128 blocks
     assert "no barrier" in said and "right  9, wrong  1, hangs" in said
+
+
+def test_a_block_takes_no_fewer_instructions(helpers: ModuleType) -> None:
+    """At least the products, 2 * 32 * 64 FMAs and a load for four of them; and what `bring` did, `widen` does."""
+    before, after = (helpers.block_instructions(each) for each in (helpers.fused.fused_launch, helpers.tma_launch))
+    assert 5120 < before < 1.25 * 5120 and abs(after - before) < 0.01 * before
+
+
+def test_launches_are_counted_by_name(helpers: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def count(program: list[str], kernels: str, metrics: list[str]) -> list[dict[str, float]]:
+        assert program[0] == "-c" and all(name in program[1] for name in helpers.COUNTED) and "tma_kernel" in kernels
+        return [dict.fromkeys(metrics, float(n)) for n in (1, 2)]
+
+    monkeypatch.setattr(helpers.nsight, "count", count)
+    found = helpers.counted_on_gpu()
+    assert [*found] == ["17 K2, fused", "18 K3, 2 stages"]
+    assert [row["cycles"] for row in found.values()] == [1.0, 2.0]
 
 
 # --- exercises
