@@ -166,6 +166,10 @@ def nans(*arguments):
     return cutlass.Float32(float("nan"))
 
 
+def infinite(*arguments):
+    return cutlass.Float32.inf
+
+
 def ones(*arguments):
     return cutlass.Float32(1.0)
 
@@ -242,7 +246,7 @@ def only_the_sum(top, total):
 def one_more(top, total):
     return total + 1.0
 """
-OTHER = ["None", "'text'", "(1, 2)", "np.float64(3)", "float('nan')", "nothing", "from_torch", "nans", "ones"]
+OTHER = ["None", "'text'", "(1, 2)", "np.float64(3)", "float('nan')", "nothing", "from_torch", "nans", "infinite", "ones"]
 NUMBERS = ["None", "'32768'", "float('nan')", "(1, 2)", "True", "1.5"]
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
     "check_bytes": (
