@@ -356,7 +356,10 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
         [*exercises.FUNCTIONS, "nans", "transposed", "raising"], ["by_quad", "by_arrays", "by_memory"],
     ),
     "check_fit": (
-        ["136, 112", "136, 80", "136, 256", "160, 96", "136, 0", *(f"136, {x}" for x in NUMBERS), *(f"{x}, 96" for x in NUMBERS)],
+        [
+            "136, 112", "136, 80", "136, 256", "160, 96", "136, 0", *(f"136, {x}" for x in NUMBERS),
+            *(f"{x}, 96" for x in NUMBERS),
+        ],
         ["136, 96", "np.float64(136), np.int8(96)", "torch.tensor(136), 96.0"],
     ),
     "check_window": (
