@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from cutetut.course import notebooks
+from cutetut.course import notebooks, provenance
 from cutetut.inspect import profile
 from cutetut.inspect.compiled import inspect
-from cutetut.measure import bench, mistakes
+from cutetut.measure import bench, mistakes, records
 from tests.chapters import benchmarks, contract, exercises
 from tests.chapters.attentions import exact, problem, wrong
 
@@ -130,15 +130,20 @@ def test_the_benchmark_and_an_attempt(chapter: ModuleType, monkeypatch: pytest.M
 
 
 def test_the_page_shows_what_was_measured(
-    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    helpers: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     speeds = {"17 K1, scores in memory": 10.0, "17 K2, fused": 20.0, "18 K3, 1 stage": 22.0, "18 K3, 2 stages": 25.0}
-    benchmarks.show(chapter, CHAPTER, speeds, ["stake", "recorded", "break-gpu"], tmp_path, monkeypatch)
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    monkeypatch.setattr(provenance, "collect", lambda: dict.fromkeys(provenance.FIELDS, "a test's"))
+    counts = {**dict.fromkeys(helpers.COUNTERS, 1.0), "issue %": 62.0, "wavefronts": 5.0, "shared loads": 2.0}
+    records.write(CHAPTER, "counters", {"17 K2, fused": {**counts, "barrier": 7.5}})
+    benchmarks.show(helpers, CHAPTER, speeds, ["stake", "recorded", "break-gpu"], tmp_path, monkeypatch)
     said = capsys.readouterr().out
     assert "18 K3, 2 stages" in said and "25.0 TFLOP/s; cuDNN: 2.00 ms" in said
     assert "TMA, against K2: 1.25 [" in said and "not as predicted, 0% to 20%" in said
     assert "a second stage: 1.14 [" in said and "not as predicted, -1% to 1%" in said
     assert "17 K2, fused: 390625 cycles for a block of each of two CTAs" in said  # 1/20 s, 2 rounds of 128 blocks
+    assert "issues in 62% of the cycles; 2.5 wavefronts for" in said and "cycles: 7.5 barrier, 1.0 " in said
     assert "no barrier" in said and "right  9, wrong  1, hangs" in said
 
 
