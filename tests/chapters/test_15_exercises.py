@@ -70,8 +70,8 @@ def x_too_early(mX, mW, tid):
     cute.arch.griddepcontrol_wait()
     return product
 """
-LEAST = "min(range(32, 257, 32), key=lambda n: -(-(-(-M // 256) * -(-N // n)) // 66) * n)"
-CHECKS = {  # what is refused, and what is accepted
+LEAST = "lambda M, N: {}(min({}, key=lambda n: -(-(-(-M // 256) * -(-N // n)) // 66) * n))"
+CHECKS: dict[str, tuple[list[str], list[str]]] = {  # what is refused, and what is accepted
     "check_counts": (
         ["12, 40960", "48, 28672", "float('nan'), 40960", "'48', '40960'", "None, None", "(48, 40960), 40960"],
         ["48.0, np.int64(40960)", "torch.tensor(48), 320 * 128", "np.int32(48), 40960.0"],
@@ -90,12 +90,9 @@ CHECKS = {  # what is refused, and what is accepted
     ),
     "check_width": (
         ["256", *exercises.FUNCTIONS, "raises", "nan", "lambda M, N: 224", "lambda M, N: 100", "lambda *_: (32,)"],
-        [
-            f"lambda M, N: np.int64({LEAST})",
-            f"lambda M, N: float({LEAST.replace('range(32, 257, 32)', 'range(256, 31, -32)')})",
-        ],
+        [LEAST.format("np.int64", "range(32, 257, 32)"), LEAST.format("float", "range(256, 31, -32)")],
     ),
 }
 names = exercises.judges_of(CHAPTER, ANSWERS)
-test_answers = exercises.answers_are_judged(CHECKS)
-test_pairs = exercises.solutions_belong_to_exercises(CHAPTER)
+test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+test_each_solution_belongs_to_an_exercise = exercises.solutions_belong_to_exercises(CHAPTER)
