@@ -423,11 +423,10 @@ def test_the_page_shows_what_was_measured_and_what_failed(
     tables = {part: [row for shape in shapes for row in of_table(chapter, shape, "15 the model's choice")]
               for part, shapes in chapter.ZOO.items()}  # fmt: skip
     tables["odd"] = tables["odd"][2:]
-    tables[""] = of_table(chapter, (4096, 4096, 4096), "15 past cuBLAS")
+    tables[""] = of_table(chapter, (4096, 4096, 4096), "15 past cuBLAS") + of_table(chapter, (72, 64, 64), "15 rival")
     tables["steps"] = [row for name in chapter.BROUGHT for row in of_table(chapter, chapter.ODD, name)]
     tables["steps"] += of_table(chapter, (64, 4096, 4096), "15 early launch, graph")
     tables["tried"] = of_table(chapter, (4096, 4096, 4096), "15 ping-pong")
-    tables["tuner"] = of_table(chapter, chapter.TUNED[0], "15 best")
     contents: dict[str, dict[str, Any]] = {f"_{part}" if part else "": {"rows": rows} for part, rows in tables.items()}
     contents["_early"] = {"early": {"no wait": {"began": -5, "had": 7, "read": [0.0]}}}
     contents["_mistakes"] = {"mistakes": [{"mistake": "a CTA leaves early", "right": 9, "wrong": 1, "ended": "ends"}]}
