@@ -32,6 +32,7 @@ RUNGS = (
     Rung("12_tma_pipeline", "TMA pipeline"),
     Rung("13_warp_specialized", "warp specialized"),
     Rung("14_persistent", "persistent"),
+    Rung("15_past_cublas", "clusters, early launch"),
 )
 ATTENTION = Rung("19_fa_pingpong", "FlashAttention-3", r"19 all of it")
 

@@ -21,6 +21,7 @@ METHODS = ("burst", "sustained")
 SIZES = (4096, 8192)
 SEQUENCE = 16384  # tokens, of attention
 VENDOR = "cuBLAS bfloat16"
+CUBLAS = (VENDOR, "cuBLAS", "torch")  # what rows call it; torch's product is cuBLAS'
 
 MARKS = ("<!-- measured: python -m cutetut bench --tables -->", "<!-- /measured -->")
 
@@ -38,7 +39,7 @@ def rung_row(rung: Rung, size: int, method: str) -> Row | None:
         for row in rows
         if row.get("M") == row.get("N") == row.get("K") == size
         and row["method"].startswith(method)
-        and row["vendor"] in (VENDOR, "cuBLAS")
+        and row["vendor"] in CUBLAS
         and not row.get("dtype", "").startswith("float8")
     ]
     return max(fitting, key=lambda row: row["ours_tflops"], default=None)

@@ -134,6 +134,7 @@ def test_the_headline_shows_the_fastest_of_each_rungs_own_kernels(book):
         row("13 all of it", 8192, burst, 799.0, 790.0, vendor="cuBLAS", dtype="bfloat16"),
     ]
     book("13_warp_specialized", tuned)
+    book("14_persistent", [row("14 a", 4096, burst, 760.0, vendor="torch", dtype="bfloat16", rung=True)])
     book("12_tma_pipeline", [row("12 ring", 4096, burst, 700.0, rung=True)], in_toc=False)
     header, body = tables.headline()
     assert header == ["chapter", "burst, 4096", "burst, 8192", "sustained, 4096", "sustained, 8192"]
@@ -141,6 +142,7 @@ def test_the_headline_shows_the_fastest_of_each_rungs_own_kernels(book):
         ["04 scalar FMA, float32", "0.0125 (10.0 / 800)", "", "0.0125 (10.0 / 800)", ""],
         ["07 mma.sync", "0.500 (400 / 800)", "", "0.500 (350 / 700)", "0.600 (420 / 700)"],
         ["13 warp specialized", "", "0.987 (780 / 790)", "", ""],
+        ["14 persistent", "0.950 (760 / 800)", "", "", ""],
     ]
     assert tables.ladder().text.splitlines() == [
         "scalar FMA, float32: 10 TFLOP/s, 1.2% of cuBLAS bfloat16",
