@@ -48,7 +48,8 @@ def measured(asked: Iterable[Rung] | None = None) -> list[Rung]:
     """The rungs, of those asked for or of all GEMMs', whose chapter is in the book and was measured."""
     chapters = {path.stem for path in notebooks.toc()}
     every = rungs.RUNGS if asked is None else asked
-    return [rung for rung in every if rung.notebook in chapters and bench.data_file(bench.stem(rung.notebook, rung.part)).is_file()]
+    files = {rung: bench.data_file(bench.stem(rung.notebook, rung.part)) for rung in every}
+    return [rung for rung, file in files.items() if rung.notebook in chapters and file.is_file()]
 
 
 def headline() -> tuple[list[str], list[list[str]]]:
