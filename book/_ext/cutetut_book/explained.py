@@ -91,7 +91,7 @@ class Links:
         anchor = self._anchors[page].get(plain(place.heading))
         if anchor is None:
             raise ExtensionError(f"explained: {page} has no heading {place.heading!r}")
-        return self._reference(page, anchor, f"{place.chapter[:2]} {place.heading}")
+        return self._reference(page, anchor, f"{notebooks.label(place.chapter)} {place.heading}")
 
     def entry(self, entry: Entry) -> nodes.Node:
         """The name as code, or the term as a link to the glossary."""
@@ -108,7 +108,7 @@ class Links:
 def row(entry: Entry, links: Links) -> list[Cell]:
     """The entry, where it is explained, and the further chapters that use it."""
     assert entry.section is not None  # the others are left out
-    others = [chapter[:2] for chapter in entry.uses if chapter != entry.section.chapter]
+    others = [notebooks.label(chapter) for chapter in entry.uses if chapter != entry.section.chapter]
     return [links.entry(entry), links.place(entry.section), ", ".join(others)]
 
 
