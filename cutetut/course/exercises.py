@@ -31,9 +31,9 @@ JUDGES = {
     NUMBERS: "your numbers, or those that your function returns, are compared with what the check works out",
 }
 _ASKS = (
-    "Add", "Answer", "Arrange", "Change", "Choose", "Complete", "Copy", "Count", "Derive", "Do ", "Find", "Give",
-    "Let ", "Make", "Mend", "Order", "Predict", "Put", "Return", "Rewrite", "Start", "Then write", "Use", "Work", "Write",
-    "You write",
+    "Add", "Arrange", "Change", "Choose", "Complete", "Copy", "Count", "Derive", "Do ", "Find", "Give",
+    "Let ", "Make", "Mend", "Order", "Predict", "Put", "Return", "Rewrite", "Start", "Then write", "Use", "Work",
+    "Write", "You write",
 )  # fmt: skip
 _EMULATES = {"emulated", "must_compute", "must_run", "report", "diagnose", "fault"}  # in a check: these run a kernel
 _COMPARES = {"double", "float64", "reference", "equal"}  # and these, where something is compiled, compare results
@@ -105,8 +105,8 @@ def request_in(text: str) -> str:
     """
     paragraph = re.split(r"\n\n(?=[-|`!:])|\n(?=- )", re.sub(r"^#.*\n+", "", text.strip()))[0]
     sentences = re.split(r"(?<=[.?!])\s+(?=[A-Z`*(])", " ".join(prose.without_links(paragraph).split()))
-    asking = (each for each in sentences if each.startswith(_ASKS) or (each.endswith("?") and " " in each))
-    return next(asking, sentences[0])
+    asking = (each for each in sentences if each.startswith(_ASKS) or each.endswith("?"))
+    return next((each for each in asking if len(each.split()) > 3), sentences[0])
 
 
 def _functions(sources: Iterable[str]) -> dict[str, ast.FunctionDef]:

@@ -33,7 +33,7 @@ class Exercises(SphinxDirective):
             raise self.error(f"exercises: {error}") from error
         if missing or not found:
             raise self.error(f"exercises: none, or without a difficulty: {', '.join(missing)}")
-        levels = ([f"{level}", f"{STARS[level]} {meaning}"] for level, meaning in DIFFICULTIES.items())
+        levels = ([STARS[level], meaning] for level, meaning in DIFFICULTIES.items())
         return [
             table(["difficulty", "means"], levels, ["stacks"]),
             table(["judged by", "means"], JUDGES.items(), ["stacks"]),
