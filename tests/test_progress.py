@@ -55,7 +55,7 @@ def test_what_a_kernel_of_jupyterlab_keeps(state: Path) -> None:
     exercise = {"cellId": "ex1", "cutetut": {"difficulty": 1}, "tags": ["exercise"]}
     manager = KernelManager(kernel_name="python3")
     command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    manager.kernel_spec.argv = command  # type: ignore[union-attr]
+    manager.kernel_spec.argv = command
     manager.start_kernel(env={**os.environ, "PYTHONPATH": str(ROOT), progress.NOTEBOOK: NOTEBOOK}, cwd=str(ROOT))
     client = manager.blocking_client()
     client.start_channels()
@@ -97,7 +97,7 @@ def test_whose_exercise_runs(notebook: str, key: str | None, monkeypatch: pytest
         def get_ipython() -> Shell:
             return Shell()
 
-    monkeypatch.setitem(sys.modules, "IPython", IPython)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "IPython", IPython)
     monkeypatch.setenv(progress.NOTEBOOK, notebook)
     assert progress.here() == key
 
