@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -307,3 +308,24 @@ def test_what_the_tried_kernels_differ_in(chapter: ModuleType, rng: np.random.Ge
     pages = chapter.sorted_pages(K, V, 16)
     assert pages[2].tolist() == [[0, 1, 2, 3]]
     assert_exact(chapter.decode(Q, *pages[:2], known, pages[2]), exact(Q, K, V, [64]))
+
+
+def sustained(part: str = "") -> dict[tuple[str, int], dict[str, Any]]:
+    """The recorded sustained rows by kernel and batch."""
+    rows = bench.read(CHAPTER, part)["rows"]
+    return {(row["kernel"], row["B"]): row for row in rows if row["method"].startswith("sustained")}
+
+
+def test_the_prose_says_what_was_measured() -> None:
+    """A table that is recorded again may differ by a percent; where it differs more, the text has to change."""
+    rows = sustained()
+    prose = {cell.id: " ".join(cell.source.split()) for cell in notebooks.read(CHAPTER).cells}
+    last, first = rows["24 flash decode", 1], rows["24 one CTA", 1]
+    told = [float(number) for number in re.findall(r"(\d\.\d\d)\b", prose["stake-md"])]
+    measured = [first["ours_tflops"], last["ours_tflops"], last["vendor_tflops"]]
+    assert told == pytest.approx(measured, rel=0.015)
+    speed = {kernel: row["ours_tflops"] / last["ours_tflops"] for (kernel, batch), row in rows.items() if batch == 1}
+    assert 0.97 < speed["24 split"] < 0.99 and "The ring gains 2 percent" in prose["verdict-md"]
+    assert 0.915 < speed["24 4 x the CTAs"] < 0.935 and "cost 7 to 8 percent" in prose["verdict-md"]
+    ahead = [batch for (kernel, batch), row in rows.items() if kernel == "24 flash decode" and row["ratio"] < 1]
+    assert ahead == [64] and "the only shape at which cuDNN is ahead" in prose["verdict-md"]
