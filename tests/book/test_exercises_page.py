@@ -31,7 +31,7 @@ def test_each_exercise_has_a_row_with_its_difficulty_and_its_judge(page: str) ->
     assert list(rows) == [each.key for each in listed]
     for each in listed:
         name, asked, difficulty, judge = rows[each.key]
-        assert f"{each.number}. " in name and judge == each.judge
+        assert name.startswith(f"{each.number}. ") and judge == each.judge
         assert difficulty.endswith(f"{each.difficulty} of 3") and difficulty.count("●") == each.difficulty
         assert asked.endswith("Kernel code.") == each.of_kernel and len(asked.split()) > 3
         assert "{" + "term}" not in asked and "](" not in asked

@@ -70,7 +70,7 @@ class Exercises(SphinxDirective):
         assert each.difficulty is not None  # `run` has seen to it
         stars = nodes.inline("", STARS[each.difficulty], classes=["cutetut-stars"])
         stars += nodes.inline("", f" {each.difficulty} of {len(DIFFICULTIES)}", classes=["visually-hidden"])
-        return [CellLink("", cell=each.key), self._inline(asked), stars, each.judge]
+        return [CellLink("", cell=each.key, label=False), self._inline(asked), stars, each.judge]
 
     def _inline(self, markdown: str) -> nodes.inline:
         found, messages = self.state.inline_text(markdown, self.lineno)
