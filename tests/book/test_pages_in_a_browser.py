@@ -105,7 +105,7 @@ def test_the_register_maps_of_attention_follow_one_another(chrome: Chrome, addre
     def shown() -> list[str]:
         return [node.text for node in chrome.find_elements("css selector", ".cutetut-thread-picker .tp-readout")]
 
-    open_page(chrome, f"{address}/notebooks/19_fa_pingpong.html")
+    open_page(chrome, f"{address}/notebooks/19_fa_wgmma.html")
     WebDriverWait(chrome, 20).until(lambda c: len(shown()) == 2, "there are not two pickers")
     seen = [shown()]
     first, second = chrome.find_elements("css selector", ".cutetut-thread-picker")
