@@ -424,4 +424,3 @@ def _require_gpu(what: str) -> None:
             f"{what} measures a GPU, but here kernels run in the emulator, whose speed says nothing about a GPU's. "
             "Show the measured table with bench.recorded(name), or run `python -m cutetut bench` on a Hopper GPU host"
         )
-
