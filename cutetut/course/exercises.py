@@ -73,11 +73,13 @@ def of_chapter(chapter: str | Path) -> list[Exercise]:
                 text += part
         elif cell.id in solutions:
             numbered = re.fullmatch(r"(\d+)\. (.+)", title)
-            used = _used(_check_of(cell.source, functions), functions)
+            check = _check_of(cell.source, functions)
+            used = _used(check, functions)
             if numbered is None or not used:
                 raise NotebookError(f"{name}, cell {cell.id}: an exercise has a numbered heading and calls a check")
             difficulty = cell.metadata.get("cutetut", {}).get("difficulty")
-            judge, of_kernel = _judge(used), contract.writes_kernel_code(*solutions[cell.id])
+            judge = EMULATOR if _launches(functions[check], functions) else _judge(used)
+            of_kernel = contract.writes_kernel_code(*solutions[cell.id])
             number, words = int(numbered[1]), numbered[2]
             found.append(Exercise(name, cell.id, number, words, request_in(text), difficulty, judge, of_kernel))
     return found
@@ -149,6 +151,17 @@ def _used(name: str, functions: Mapping[str, ast.FunctionDef]) -> set[str]:
                 found |= {node.attr, ast.unparse(node)}
                 waiting.append(node.attr)
     return found
+
+
+def _launches(check: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef]) -> bool:
+    """Whether a check hands an answer to a `@cute.jit` function of the chapter."""
+    answers = {argument.arg for argument in check.args.args}
+    for node in ast.walk(check):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in functions:
+            is_jit = any(ast.unparse(each) == "cute.jit" for each in functions[node.func.id].decorator_list)
+            if is_jit and answers & {each.id for each in node.args if isinstance(each, ast.Name)}:
+                return True
+    return False
 
 
 def _judge(used: set[str]) -> str:
