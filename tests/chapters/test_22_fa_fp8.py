@@ -53,7 +53,7 @@ def assert_right(
     lost = 2.0**-18 * (seen @ np.abs(V)) / np.where(some, totals, 1.0)  # half a step below 2**-6, of 2**8
     bound = (2.0**-4 + 2e-3) * (weights @ np.abs(V)) + lost + 2.0**-8 * np.abs(expected) + 1e-7
     assert (np.abs(out.cpu().double().numpy() - expected) <= bound).all()  # NaN fails
-    got, some = LSE.cpu().double().numpy(), some[..., 0]
+    got, some = LSE.cpu().double().numpy(), np.asarray(some)[..., 0]
     wanted = top[some, 0] + np.log(totals[some, 0])
     assert (np.abs(got[some] - wanted) <= 2e-3).all() and (got[~some] == -np.inf).all()
 
@@ -103,12 +103,12 @@ def test_a_sink_leaves_the_small_weights(chapter: ModuleType, device: str) -> No
     Q, K[0, 0, 0], V[0, 0, 0] = torch.ones(1, 1, 64, 64) + 0 * K[:, :, :64], 0.95, 0.0
     K[0, 0, 1:] *= 0.02
     operands = [tuple(part.to(device) for part in chapter.quantized(X.contiguous())) for X in (Q, K, V)]
-    O = chapter.attention(*operands, scale=1 / 8)[0].cpu().double().numpy()
+    out = chapter.attention(*operands, scale=1 / 8)[0].cpu().double().numpy()
     q, k, v = (whole(pair) for pair in operands)
     powers = np.exp(q @ k.swapaxes(2, 3) / 8 - (q @ k.swapaxes(2, 3) / 8).max(3, keepdims=True))
     assert np.sort(powers, axis=3)[..., -2].max() < 2.0**-9
     expected = powers / powers.sum(3, keepdims=True) @ v
-    assert np.linalg.norm(O - expected) < 0.1 * np.linalg.norm(expected)
+    assert np.linalg.norm(out - expected) < 0.1 * np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("keys, D", [(1, 64), (33, 128), (100, 256)])
@@ -323,7 +323,8 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
     "check_position": ([*KINDS, "identity", "the_inverse"], ["by_divmod", "by_table", "as_array"]),
     "check_offset": ([*KINDS, "one_too_few", "lambda largest: 8"], ["by_frexp", "by_counting"]),
     "check_rows": (
-        [*KINDS, "inverse_rows", "twice_the_first", "lambda keys: range(keys)"], ["as_numpy", "generated"],
+        [*KINDS, "inverse_rows", "twice_the_first", "lambda keys: range(keys)"],
+        ["as_numpy", "generated"],
     ),
     "check_mask": ([*KINDS, "k4.mask", "one_key_too_many"], ["by_key", "by_helper"]),
     "check_power": ([*KINDS, "many_terms", "linear", "cute.math.exp2"], ["by_shift", "with_floor"]),
