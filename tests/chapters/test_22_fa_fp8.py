@@ -43,8 +43,10 @@ def assert_right(
     """O and LSE against float64, within what rounding weights to e4m3, O to bfloat16, and short sums can do."""
     Q, K, V = operands
     K, V = (np.repeat(X, Q.shape[1] // X.shape[1], axis=1) for X in (K, V))
-    scores = np.where(seen, scale * Q @ K.swapaxes(2, 3), -np.inf)
-    some = seen.any(3, keepdims=True)
+    scores = scale * Q @ K.swapaxes(2, 3)
+    seen = np.broadcast_to(seen, scores.shape)
+    scores = np.where(seen, scores, -np.inf)
+    some = np.asarray(seen.any(3, keepdims=True))
     top = np.where(some, scores.max(3, keepdims=True), 0.0)
     powers = np.exp(scores - top)
     totals = powers.sum(3, keepdims=True)
@@ -53,7 +55,7 @@ def assert_right(
     lost = 2.0**-18 * (seen @ np.abs(V)) / np.where(some, totals, 1.0)  # half a step below 2**-6, of 2**8
     bound = (2.0**-4 + 2e-3) * (weights @ np.abs(V)) + lost + 2.0**-8 * np.abs(expected) + 1e-7
     assert (np.abs(out.cpu().double().numpy() - expected) <= bound).all()  # NaN fails
-    got, some = LSE.cpu().double().numpy(), np.asarray(some)[..., 0]
+    got, some = LSE.cpu().double().numpy(), some[..., 0]
     wanted = top[some, 0] + np.log(totals[some, 0])
     assert (np.abs(got[some] - wanted) <= 2e-3).all() and (got[~some] == -np.inf).all()
 
@@ -209,12 +211,13 @@ def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
 
 
 @pytest.mark.emulator
-def test_the_benchmark_measures_both_kernels(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_benchmarks_measure_both_kernels(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     timed = benchmarks.without_a_clock(chapter, monkeypatch)
     torch.manual_seed(22)
-    rows = chapter.compared(64, 64, True, 1, 1)
-    assert len(bench.validated(rows, CHAPTER)) == 2
-    assert timed == ["22 attention", "22 with V turned"]
+    rows = chapter.compared(64, 64, True, 1, 1) + chapter.compared(64, 64, False, 1, 1, bN=96)
+    rows += chapter.turned_beside_torch(1, 1, 64, 64)
+    assert len(bench.validated(rows, CHAPTER)) == 3
+    assert timed == ["22", "22, V turned before", "V turned"] and rows[1]["bN"] == 96
 
 
 # --- exercises
