@@ -1,4 +1,4 @@
-"""Chapter 25's fused layer and its operators against float64, its tuner, export and tests, and what its exercises say."""
+"""Chapter 25's fused layer and operators against float64, its tuner, export and tests, and what its exercises say."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cutetut.course import notebooks
 from cutetut.inspect.compiled import inspect
-from cutetut.measure import bench, mistakes
+from cutetut.measure import bench
 from tests.chapters import benchmarks, contract, exercises, products
 
 CHAPTER = "25_ship_it"
@@ -249,7 +249,7 @@ def test_the_op_takes_the_tuned_plan(chapter: ModuleType, rng: np.random.Generat
 
 
 def test_what_is_compiled_in(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
-    """One kernel for all sizes; another for each of bias, residual and GELU; those that are absent cost no instruction."""
+    """One kernel for all sizes, another for each set of bias, residual and GELU; what is absent costs nothing."""
     chapter._compiled.clear()
     plan = chapter.fused.Wide(bN=128, cluster=1)
     for M in (40, 200):
@@ -449,12 +449,13 @@ def without_products(dy, x, W, scales, product):
 
 def in_another_order(dy, x, W, scales, product):
     ds = (product(x, W).float() * dy.float()).sum(1, keepdim=True)
-    z = (dy.float() * scales.float()).bfloat16()
-    return [product(z, W.mT.clone(memory_format=torch.contiguous_format)), product(z.mT.contiguous(), x.mT.contiguous()), ds]
+    z, turned = (dy.float() * scales.float()).bfloat16(), W.mT.clone(memory_format=torch.contiguous_format)
+    return [product(z, turned), product(z.mT.contiguous(), x.mT.contiguous()), ds]
 
 
 def unscaled(dy, x, W, scales, product):
-    return product(dy, W.T.contiguous()), product(dy.T.contiguous(), x.T.contiguous()), (dy * product(x, W)).sum(1, True)
+    dx, dW = product(dy, W.T.contiguous()), product(dy.T.contiguous(), x.T.contiguous())
+    return dx, dW, (dy * product(x, W)).sum(1, True)
 
 
 def not_transposed(dy, x, W, scales, product):
