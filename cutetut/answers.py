@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from cutetut import layouts
+from cutetut import layouts, progress
 from cutetut.emulator.errors import EmulatorWarning
 from cutetut.inspect.diagnose import fault
 from cutetut.layouts import LayoutError
@@ -37,6 +37,7 @@ def judged(check: Callable[..., None]) -> Callable[..., None]:
     """Make a check print "right", or "not yet" and the hint of the NotYet that it raised.
 
     An answer that ends the program, as `exit()` does, is not right yet: in a notebook that would print a traceback.
+    A right one is kept for `cutetut progress`.
     """
 
     @functools.wraps(check)
@@ -49,6 +50,7 @@ def judged(check: Callable[..., None]) -> Callable[..., None]:
             print("not yet: your answer calls exit()")
         else:
             print("right")
+            progress.note()
 
     return wrapped
 

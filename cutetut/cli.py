@@ -32,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     _add_run_and_record(commands)
     _add_bench(commands)
     _add_emulate(commands)
+    commands.add_parser("progress", help='the exercises whose checks have said "right" to you in JupyterLab')
     cache = commands.add_parser("cache", help="the kernels that are kept on disk, compiled or disassembled")
     cache.add_argument("--clear", action="store_true", help="remove them all")
     return top
@@ -113,6 +114,8 @@ def _run(options: argparse.Namespace) -> int:
         return doctor.main()
     if options.command == "cache":
         return _cache(options.clear)
+    if options.command == "progress":
+        return _progress()
     if options.command == "emulate":
         with backend.collection_paused():
             from cutetut import emulate
@@ -180,6 +183,28 @@ def _cache(remove: bool) -> int:
     verb = "removed " if remove else ""
     limit = "" if remove else f", at most {compile_cache.LARGEST >> 20} MiB"
     print(f"{use.folder}: {verb}{use.entries} kernels, compiled or disassembled, {use.nbytes / 2**20:.1f} MiB{limit}")
+    return 0
+
+
+def _progress() -> int:
+    """How many exercises of each chapter are solved, and which are left."""
+    from cutetut import progress
+    from cutetut.columns import aligned
+    from cutetut.course import exercises
+    from cutetut.course.notebooks import NotebookError
+
+    try:
+        kept, file = progress.kept(), progress.file()
+        listed = exercises.collect()
+    except (NotebookError, OSError, RuntimeError, UnicodeDecodeError) as error:
+        print(f"cutetut progress: {error}", file=sys.stderr)
+        return 1
+    rows = [["chapter", "right", "still to do"]]
+    for chapter, (total, _) in exercises.counts(listed).items():
+        left = [str(each.number) for each in listed if each.chapter == chapter and each.key not in kept]
+        rows.append([chapter, f"{total - len(left)} of {total}", ", ".join(left)])
+    print(aligned(rows))
+    print(f"{sum(each.key in kept for each in listed)} of {len(listed)} exercises are right; kept in {file}")
     return 0
 
 

@@ -70,7 +70,7 @@ def measure(chapter: str | Path) -> Measured:
     notebook = notebooks.read(chapter)
     cells = notebook.cells
     kernels, helpers = _functions(cells)
-    solved = _solutions(cells)
+    solved = solutions(cells)
     untagged = tuple(_untagged(cells))
     values: dict[str, float | None] = {
         "cells": len(cells),
@@ -135,7 +135,7 @@ def _diffs(cells: Iterable[Any]) -> Iterable[int]:
 # --- exercises and tags
 
 
-def _solutions(cells: Iterable[Any]) -> dict[str, tuple[str, str]]:
+def solutions(cells: Iterable[Any]) -> dict[str, tuple[str, str]]:
     """Each exercise's solution and check, by the exercise's id; a solution in folded markdown counts, too."""
     sources = {cell.id: cell.source for cell in cells}
     found = {}

@@ -132,6 +132,12 @@ def replace_text(path: Path, text: str) -> None:
         raise
 
 
+def label(chapter: str) -> str:
+    """What a table calls a chapter: its number, or, where it has none, its name in words."""
+    number = chapter.partition("_")[0]
+    return number if number.isdigit() else chapter.replace("_", " ")
+
+
 def code_cells(notebook: Any) -> list[Any]:
     """The code cells, in order."""
     return [cell for cell in notebook.cells if cell.cell_type == "code"]

@@ -100,6 +100,11 @@ def plain(text: str) -> str:
     return " ".join(_TAG.sub(" ", _LINK.sub(r"\1", _MATH.sub(" ", text))).split())
 
 
+def without_links(text: str) -> str:
+    """A text whose links to terms, pages and addresses are their words; code and formulas stay."""
+    return _LINK.sub(r"\1", _ROLE.sub(lambda found: found["shown"], text))
+
+
 def terms(glossary: str, ordinary: Collection[str] = ()) -> list[Term]:
     """The entries of the glossary's text, in its order."""
     found = []

@@ -274,7 +274,7 @@ def _write(head: Mapping[str, Any], rows: Sequence[Row], new: Sequence[Row], par
     """Write a notebook's file, or that of a part, with a line for each row, and print the table of the new ones."""
     about = ",\n".join(json.dumps({key: value}, allow_nan=False)[1:-1] for key, value in head.items())
     lines = ",\n".join(json.dumps(row, allow_nan=False) for row in rows)
-    path = data_file(_stem(head["notebook"], part))
+    path = data_file(stem(head["notebook"], part))
     notebooks.replace_text(path, f'{{{about},\n"rows": [\n{lines}\n]}}\n')
     print(table(new))
     return path
@@ -323,7 +323,7 @@ def read(name: str, part: str = "") -> dict[str, Any]:
 
     Raises BenchError.
     """
-    content = content_of(name, data_file(_stem(name, part)), "rows", part)
+    content = content_of(name, data_file(stem(name, part)), "rows", part)
     content["rows"] = validated(content["rows"], name)
     return content
 
@@ -350,7 +350,8 @@ def current_hash(name: str) -> str:
     return notebooks.notebook(name).code_hash(BENCH_TAGS)
 
 
-def _stem(name: str, part: str) -> str:
+def stem(name: str, part: str) -> str:
+    """What the table of a notebook's measurements, or of a part of them, is called."""
     return f"{name}_{part}" if part else name
 
 

@@ -19,7 +19,8 @@ PROPOSALS = 32  # algorithms that the heuristics are asked for
 FINALISTS = 4  # algorithms that are timed twice
 
 COMPUTE_32F, SCALE_32F = 68, 0  # cublasComputeType_t, and cudaDataType_t of alpha and beta
-TRANSPOSE_A, FAST_ACCUMULATION = 3, 20  # cublasLtMatmulDescAttributes_t: TRANSA, FAST_ACCUM
+TRANSPOSE_A = 3  # cublasLtMatmulDescAttributes_t: TRANSA
+SCALE_OF_A, SCALE_OF_B, FAST_ACCUMULATION = 17, 18, 25  # the same: A_SCALE_POINTER, B_SCALE_POINTER, FAST_ACCUM
 MAX_WORKSPACE = 1  # cublasLtMatmulPreferenceAttributes_t
 TYPES = {"torch.float32": 0, "torch.float16": 2, "torch.bfloat16": 14, "torch.float8_e4m3fn": 28}  # cudaDataType_t
 
@@ -61,8 +62,9 @@ def version(lt: Any) -> str:
 class Product:
     """C = A B^T for A (M, K), B (N, K) and C (M, N), row-major and on the GPU, by any proposed algorithm.
 
-    cuBLAS is column-major: it is told C^T = B A^T. Sums are float32; float8 adds fast, as `_scaled_mm` does with
-    `use_fast_accum`. Raises LtError for types that cuBLASLt does not take, and if it proposes nothing.
+    cuBLAS is column-major: it is told C^T = B A^T. Sums are float32; float8 adds fast and has scales of 1 on the GPU,
+    as in `_scaled_mm` with `use_fast_accum`. Raises LtError for types that cuBLASLt does not take, and if it proposes
+    nothing.
     """
 
     def __init__(
@@ -79,6 +81,9 @@ class Product:
         self._product = self._made("cublasLtMatmulDescCreate", COMPUTE_32F, SCALE_32F)
         self._set("cublasLtMatmulDescSetAttribute", self._product, TRANSPOSE_A, ctypes.c_int32(1))
         if str(A.dtype) == "torch.float8_e4m3fn":
+            self._scale = A.new_ones(1, dtype=torch.float32)
+            for attribute in (SCALE_OF_A, SCALE_OF_B):
+                self._set("cublasLtMatmulDescSetAttribute", self._product, attribute, Pointer(self._scale.data_ptr()))
             self._set("cublasLtMatmulDescSetAttribute", self._product, FAST_ACCUMULATION, ctypes.c_int8(1))
         self._layouts = [self._layout(t, rows, columns) for t, rows, columns in ((B, K, N), (A, K, M), (C, N, M))]
         self.proposals = self._proposed(count)

@@ -6,7 +6,8 @@ A chapter's cells tagged `bench` keep its mistakes as `MISTAKES`, a name and the
     def attempt(name: str) -> tuple[Callable[[], None], Callable[[], bool]]:
         ...  # a function that launches this mistake on the GPU, and one that says whether its result is right
 
-`on_gpu` then tries each in a process of its own, because a GPU may hang or take the process down.
+`on_gpu` then tries each in a process of its own, because a GPU may hang or take the process down. The processes compile
+side by side and launch one after the other, so that a kernel that hangs is not taken for another one's fault.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +33,7 @@ from cutetut.inspect.diagnose import NO_FAULT, diagnose
 from cutetut.measure import bench
 
 COMPILED = "compiled"  # a line that a program prints before its first launch
+WAIT = "wait"  # to a program: launch when a line comes on standard input
 LAUNCHES = 10  # of each mistake: a race may be lost now and then
 POLL = 0.001  # seconds between looks at a launch
 PATIENCE = 3.0  # seconds until a launch counts as one that hangs
@@ -64,11 +68,12 @@ def show(replacements: Iterable[tuple[str, str]]) -> None:
 def on_gpu(notebook: str, names: Sequence[str], launches: int = LAUNCHES, at_once: int = AT_ONCE) -> list[Outcome]:
     """What became of each mistake of a chapter in so many launches: mistake, right, wrong, ended.
 
-    at_once: how many processes run side by side. ended: "ends", "hangs", what CUDA reports, or how the process died.
-    Raises bench.BenchError where one could not be tried at all.
+    at_once: how many processes compile side by side; the GPU is left to one at a time. ended: "ends", "hangs", what
+    CUDA reports, or how the process died. Raises bench.BenchError where one could not be tried at all.
     """
+    gpu = threading.Lock()
     with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(lambda name: _in_a_process(notebook, name, launches), names))
+        return list(pool.map(lambda name: _in_a_process(notebook, name, launches, gpu), names))
 
 
 def program(notebook: str, name: str, launches: int) -> list[str]:
@@ -85,19 +90,33 @@ def outcome_in(output: str) -> Outcome | None:
     return None
 
 
-def _in_a_process(notebook: str, name: str, launches: int) -> Outcome:
-    command = program(notebook, name, launches)
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=START_LIMIT, cwd=notebooks.project_root(), check=False
-        )
-    except subprocess.TimeoutExpired:
-        return {"mistake": name, "right": 0, "wrong": 0, "ended": f"no answer in {START_LIMIT:.0f} s"}
-    if done.returncode < 0:
-        return {"mistake": name, "right": 0, "wrong": 0, "ended": f"its process died: {_signal(-done.returncode)}"}
-    if done.returncode:
-        raise bench.BenchError(f"{notebook}, {name}: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
-    outcome = outcome_in(done.stdout)
+def _in_a_process(notebook: str, name: str, launches: int, gpu: threading.Lock) -> Outcome:
+    nothing = {"mistake": name, "right": 0, "wrong": 0}
+    with tempfile.TemporaryFile("w+") as complaints, subprocess.Popen(
+        [*program(notebook, name, launches), WAIT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints,
+        text=True, cwd=notebooks.project_root(),
+    ) as process:  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None
+        limit = threading.Timer(START_LIMIT, process.kill)
+        limit.start()
+        compiled = any(line.strip() == COMPILED for line in process.stdout)
+        limit.cancel()
+        output = ""
+        with gpu if compiled else contextlib.nullcontext():
+            try:
+                output, _ = process.communicate("launch\n" if compiled else None, timeout=START_LIMIT)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return {**nothing, "ended": f"no answer in {START_LIMIT:.0f} s"}
+        complaints.seek(0)
+        reason = (complaints.read().strip().splitlines() or ["no reason given"])[-1]
+    if process.returncode == -signal.SIGKILL and not compiled:
+        return {**nothing, "ended": f"no answer in {START_LIMIT:.0f} s"}
+    if process.returncode < 0:
+        return {**nothing, "ended": f"its process died: {_signal(-process.returncode)}"}
+    if process.returncode:
+        raise bench.BenchError(f"{notebook}, {name}: {reason}")
+    outcome = outcome_in(output)
     assert outcome is not None  # a program that ends well has printed it
     return {"mistake": name, **outcome}
 
@@ -138,13 +157,15 @@ def _finished_within(seconds: float) -> bool:
     return True
 
 
-def main(notebook: str, name: str, launches: str = str(LAUNCHES)) -> None:
-    """Try one mistake on this GPU and print the outcome as JSON.
+def main(notebook: str, name: str, launches: str = str(LAUNCHES), when: str = "") -> None:
+    """Try one mistake on this GPU and print the outcome as JSON; with `WAIT`, when a line comes on standard input.
 
     It does not wait for a kernel that hangs; a tool that watches a process wants it to end in the usual way.
     """
     launch, right = notebooks.load(notebook, bench.BENCH_TAGS).attempt(name)
     print(COMPILED, flush=True)
+    if when == WAIT:
+        sys.stdin.readline()
     outcome = trial(launch, right, int(launches))
     print(json.dumps(outcome), flush=True)
     if outcome["ended"] != "ends":

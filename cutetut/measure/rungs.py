@@ -16,11 +16,12 @@ MARK = "rung"
 
 @dataclass(frozen=True)
 class Rung:
-    """One step of the ladder: its chapter, its idea, and what its own kernel is called in the chapter's rows."""
+    """One step of the ladder: its chapter, its idea, and what its own kernel is called in the rows, of which table."""
 
     notebook: str
     idea: str
     kernel: str = ""  # a regular expression for the whole of a row's `kernel`; empty if the chapter marks its rows
+    part: str = ""  # of the chapter's measurements; empty for the table of `benchmark`
 
 
 RUNGS = (
@@ -32,8 +33,9 @@ RUNGS = (
     Rung("12_tma_pipeline", "TMA pipeline"),
     Rung("13_warp_specialized", "warp specialized"),
     Rung("14_persistent", "persistent"),
+    Rung("15_past_cublas", "clusters, early launch"),
 )
-ATTENTION = Rung("19_fa_pingpong", "FlashAttention-3", r"19 all of it")
+ATTENTION = Rung("21_fa_pingpong", "FlashAttention-3", r"21", "long")
 
 
 def marked(notebook: str, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

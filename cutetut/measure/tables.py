@@ -21,6 +21,7 @@ METHODS = ("burst", "sustained")
 SIZES = (4096, 8192)
 SEQUENCE = 16384  # tokens, of attention
 VENDOR = "cuBLAS bfloat16"
+CUBLAS = (VENDOR, "cuBLAS", "torch")  # what rows call it; torch's product is cuBLAS'
 
 MARKS = ("<!-- measured: python -m cutetut bench --tables -->", "<!-- /measured -->")
 
@@ -30,7 +31,7 @@ def rung_row(rung: Rung, size: int, method: str) -> Row | None:
 
     Raises BenchError when the chapter's file holds no row of the rung's own kernel at all.
     """
-    rows = rungs.own(bench.read(rung.notebook)["rows"])
+    rows = rungs.own(bench.read(rung.notebook, rung.part)["rows"])
     if not rows:
         raise BenchError(f"{rung.notebook} has no row of its rung, one that is marked `{rungs.MARK}`: see rungs.py")
     fitting = [
@@ -38,7 +39,7 @@ def rung_row(rung: Rung, size: int, method: str) -> Row | None:
         for row in rows
         if row.get("M") == row.get("N") == row.get("K") == size
         and row["method"].startswith(method)
-        and row["vendor"] in (VENDOR, "cuBLAS")
+        and row["vendor"] in CUBLAS
         and not row.get("dtype", "").startswith("float8")
     ]
     return max(fitting, key=lambda row: row["ours_tflops"], default=None)
@@ -48,7 +49,8 @@ def measured(asked: Iterable[Rung] | None = None) -> list[Rung]:
     """The rungs, of those asked for or of all GEMMs', whose chapter is in the book and was measured."""
     chapters = {path.stem for path in notebooks.toc()}
     every = rungs.RUNGS if asked is None else asked
-    return [rung for rung in every if rung.notebook in chapters and bench.data_file(rung.notebook).is_file()]
+    files = {rung: bench.data_file(bench.stem(rung.notebook, rung.part)) for rung in every}
+    return [rung for rung, file in files.items() if rung.notebook in chapters and file.is_file()]
 
 
 def headline() -> tuple[list[str], list[list[str]]]:
@@ -68,7 +70,7 @@ def attention() -> tuple[list[str], list[list[str]]]:
     """
     rows: list[Row] = []
     for rung in measured([rungs.ATTENTION]):
-        rows = [row for row in rungs.own(bench.read(rung.notebook)["rows"]) if row["S"] == SEQUENCE]
+        rows = [row for row in rungs.own(bench.read(rung.notebook, rung.part)["rows"]) if row["S"] == SEQUENCE]
     body = []
     for head_dim, causal in sorted({(row["D"], row["causal"]) for row in rows}):
         same_shape = [row for row in rows if (row["D"], row["causal"]) == (head_dim, causal)]
@@ -83,7 +85,7 @@ def attention() -> tuple[list[str], list[list[str]]]:
 
 def measured_on() -> str:
     """On what and when the headline's rows were measured, as a sentence."""
-    facts = [bench.read(rung.notebook)["provenance"] for rung in measured((*rungs.RUNGS, rungs.ATTENTION))]
+    facts = [bench.read(rung.notebook, rung.part)["provenance"] for rung in measured((*rungs.RUNGS, rungs.ATTENTION))]
     machines = dict.fromkeys(
         f"{f['gpu']}, driver {f['driver']}, CUDA {f['cuda']}, torch {f['torch']}, CuTe DSL {f['cutlass_dsl']}"
         for f in facts

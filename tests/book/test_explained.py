@@ -14,7 +14,7 @@ from cutetut_book import explained
 from docutils import nodes
 from sphinx.errors import ExtensionError
 
-from cutetut.course import concordance, exemptions
+from cutetut.course import concordance, exemptions, notebooks
 from cutetut.course.concordance import Entry, Place
 from tests.book.building import built
 
@@ -62,14 +62,12 @@ def test_each_link_leads_to_the_heading_that_it_names(page: str) -> None:
         entry = entries()[shown(row)]
         assert heading and entry.section
         assert explained.plain(words(heading[1])) == explained.plain(entry.section.heading)
-        assert words(link[3]) == f"{entry.section.chapter[:2]} {entry.section.heading}"
+        assert words(link[3]) == f"{notebooks.label(entry.section.chapter)} {entry.section.heading}"
         assert path.stem == entry.section.chapter
 
 
 def test_each_section_has_the_name_or_the_term_in_it() -> None:
     """Read from the notebooks themselves: the cell's text has the last part of the name, or the term."""
-    from cutetut.course import notebooks
-
     terms = {term.name: term for term in concordance.glossary()}
     families = exemptions.families()
     for (_, name), entry in entries().items():

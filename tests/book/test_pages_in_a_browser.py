@@ -105,7 +105,7 @@ def test_the_register_maps_of_attention_follow_one_another(chrome: Chrome, addre
     def shown() -> list[str]:
         return [node.text for node in chrome.find_elements("css selector", ".cutetut-thread-picker .tp-readout")]
 
-    open_page(chrome, f"{address}/notebooks/19_fa_pingpong.html")
+    open_page(chrome, f"{address}/notebooks/19_fa_wgmma.html")
     WebDriverWait(chrome, 20).until(lambda c: len(shown()) == 2, "there are not two pickers")
     seen = [shown()]
     first, second = chrome.find_elements("css selector", ".cutetut-thread-picker")
@@ -235,3 +235,72 @@ def test_no_page_is_wider_than_the_screen(book: Path, width: int) -> None:
             size = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
             assert size[0] <= size[1], page.name
             assert browser.execute_script(SHRUNK) == [], page.name
+
+
+TICKS = "table.exercises tbody tr input[type=checkbox]"
+
+
+def ticked(chrome: Chrome) -> list[str]:
+    """The rows of the page of exercises whose boxes are ticked."""
+    script = "return [...document.querySelectorAll(arguments[0])].map((box) => box.closest('tr').id)"
+    return [str(key) for key in chrome.execute_script(script, f"{TICKS}:checked")]
+
+
+def test_ticks_of_exercises_stay_in_the_browser(chrome: Chrome, address: str) -> None:
+    """By the keyboard alone, over a reload; a box has a name, and what is kept can be damaged without harm."""
+    from selenium.webdriver import Keys
+
+    page = f"{address}/book/exercises.html"
+    open_page(chrome, page)
+    chrome.execute_script("localStorage.clear()")
+    chrome.refresh()
+    wait(chrome, TICKS)
+    rows = chrome.find_elements("css selector", "table.exercises tbody tr")
+    boxes = chrome.find_elements("css selector", TICKS)
+    assert len(boxes) == len(rows) > 100 and ticked(chrome) == []
+    names = [box.get_attribute("aria-label") for box in boxes]
+    assert all(name and name.startswith("done: ") for name in names)
+    first, second = (str(row.get_attribute("id")) for row in rows[:2])
+    boxes[0].send_keys(Keys.SPACE)
+    boxes[0].send_keys(Keys.TAB, Keys.TAB)  # over the link to the exercise, to the next box
+    chrome.switch_to.active_element.send_keys(Keys.SPACE)
+    assert ticked(chrome) == [first, second]
+    status = chrome.find_element("css selector", ".cutetut-ticked")
+    assert status.get_attribute("role") == "status" and status.text.startswith(f"2 of {len(boxes)} ticked.")
+    chrome.refresh()
+    wait(chrome, TICKS)
+    assert ticked(chrome) == [first, second]
+    chrome.find_elements("css selector", TICKS)[0].send_keys(Keys.SPACE)
+    chrome.refresh()
+    wait(chrome, TICKS)
+    assert ticked(chrome) == [second]
+    for damaged in ("{", "3", '{"a": 1}'):
+        chrome.execute_script("localStorage.setItem('cutetut.exercises', arguments[0])", damaged)
+        chrome.refresh()
+        wait(chrome, TICKS)
+        assert ticked(chrome) == []
+    chrome.execute_script("localStorage.clear()")
+    assert_clean(chrome, address)
+
+
+def test_ticks_without_storage_say_so(book: Path) -> None:
+    """Where a browser keeps nothing, boxes can be ticked all the same, and the page says what becomes of that."""
+    from selenium.webdriver import Keys
+
+    refuse = "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('no', 'SecurityError'); }})"
+    with chromium() as browser:
+        browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": refuse})
+        browser.get(f"{book.as_uri()}/book/exercises.html")
+        wait(browser, TICKS).send_keys(Keys.SPACE)
+        assert len(ticked(browser)) == 1
+        assert browser.find_element("css selector", ".cutetut-ticked").text.endswith("they go with this page.")
+
+
+def test_boxes_to_tick_are_large_enough_for_a_finger(book: Path) -> None:
+    with chromium(390, 844) as browser:
+        browser.get(f"{book.as_uri()}/book/exercises.html")
+        wait(browser, TICKS)
+        labels = browser.find_elements("css selector", ".cutetut-tick")
+        assert labels and all(min(label.size["width"], label.size["height"]) >= 24 for label in labels)
+        left = [label.location["x"] for label in labels]
+        assert min(left) >= 0

@@ -182,7 +182,7 @@ def picture(browser: Chrome, node: Any) -> Any:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["notebooks/04_scalar_fma_gemm", "notebooks/19_fa_pingpong"])
+@pytest.mark.parametrize("name", ["notebooks/04_scalar_fma_gemm", "notebooks/21_fa_pingpong"])
 def test_pictures_are_legible_in_both_themes(desktop: Chrome, book: Path, name: str, theme: str) -> None:
     """A figure's ground is the page's, light or dark, and what is drawn on it differs from it by half the scale."""
     import numpy as np

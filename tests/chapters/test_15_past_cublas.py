@@ -423,11 +423,10 @@ def test_the_page_shows_what_was_measured_and_what_failed(
     tables = {part: [row for shape in shapes for row in of_table(chapter, shape, "15 the model's choice")]
               for part, shapes in chapter.ZOO.items()}  # fmt: skip
     tables["odd"] = tables["odd"][2:]
-    tables[""] = of_table(chapter, (4096, 4096, 4096), "15 past cuBLAS")
+    tables[""] = of_table(chapter, (4096, 4096, 4096), "15 past cuBLAS") + of_table(chapter, (72, 64, 64), "15 rival")
     tables["steps"] = [row for name in chapter.BROUGHT for row in of_table(chapter, chapter.ODD, name)]
     tables["steps"] += of_table(chapter, (64, 4096, 4096), "15 early launch, graph")
     tables["tried"] = of_table(chapter, (4096, 4096, 4096), "15 ping-pong")
-    tables["tuner"] = of_table(chapter, chapter.TUNED[0], "15 best")
     contents: dict[str, dict[str, Any]] = {f"_{part}" if part else "": {"rows": rows} for part, rows in tables.items()}
     contents["_early"] = {"early": {"no wait": {"began": -5, "had": 7, "read": [0.0]}}}
     contents["_mistakes"] = {"mistakes": [{"mistake": "a CTA leaves early", "right": 9, "wrong": 1, "ended": "ends"}]}
@@ -445,111 +444,3 @@ def test_the_page_shows_what_was_measured_and_what_failed(
     ):  # fmt: skip
         assert text in said, said
     assert names["ladder"] is not None
-
-
-# --- exercises
-
-ANSWERS = """
-def nan(*arguments):
-    return cutlass.Float32(float("nan"))
-
-
-def ignores(*arguments):
-    return cutlass.Float32(2.0)
-
-
-def raises(*arguments):
-    raise KeyError("what")
-
-
-def broadcast_masks(rank, along_m, along_n):
-    return np.array([sum(1 << r for r in range(along_m * along_n) if r % along_m == rank % along_m),
-                     sum(1 << r for r in range(along_m * along_n) if r // along_m == rank // along_m)])
-
-
-def swapped_masks(rank, along_m, along_n):
-    return broadcast_masks(rank, along_m, along_n)[::-1]
-
-
-@cute.jit
-def by_every_cta(mine: cutlass.Float32, slots: cute.Pointer, tid: cutlass.Int32, rank: cutlass.Int32):
-    for peer in cutlass.range_constexpr(2):
-        if rank != peer:
-            there = cute.arch.map_dsmem_ptr(slots, peer)
-            there = cute.make_ptr(cutlass.Float32, there.toint(), cute.AddressSpace.smem, assumed_align=4)
-            cute.arch.store(there + tid, mine, ss="cluster")
-    cute.arch.cluster_arrive()
-    cute.arch.cluster_wait()
-    return slots[tid] + mine
-
-
-def both_at_once(mine, slots, tid, rank):
-    there = cute.arch.map_dsmem_ptr(slots, rank ^ 1)
-    there = cute.make_ptr(cutlass.Float32, there.toint(), cute.AddressSpace.smem, assumed_align=4)
-    cute.arch.store(there + (127 - tid), mine, ss="cluster")
-    cute.arch.cluster_arrive()
-    cute.arch.cluster_wait()
-    return slots[127 - tid] + mine
-
-
-def without_meeting(mine, slots, tid, rank):
-    there = cute.arch.map_dsmem_ptr(slots, 1 - rank)
-    there = cute.make_ptr(cutlass.Float32, there.toint(), cute.AddressSpace.smem, assumed_align=4)
-    cute.arch.store(there + tid, mine, ss="cluster")
-    return slots[tid] + mine
-
-
-@cute.jit
-def weight_in_a_fragment(mX: cute.Tensor, mW: cute.Tensor, tid: cutlass.Int32):
-    own = cute.make_rmem_tensor((1,), cutlass.Float32)
-    own[0] = mW[tid]
-    cute.arch.griddepcontrol_wait()
-    own[0] = own[0] * mX[tid]
-    return own[0]
-
-
-def x_too_early(mX, mW, tid):
-    product = mX[tid] * mW[tid]
-    cute.arch.griddepcontrol_wait()
-    return product
-"""
-REFUSED = {
-    1: ("12, 40960", "48, 28672", "float('nan'), 40960", "'48', '40960'", "None, None", "(48, 40960), 40960"),
-    2: ("None", "(1, 2)", "'1, 3'", "nothing", "raises", "swapped_masks", "nan", "np.float64(3)"),
-    3: (
-        "None", "'sum'", "(1, 2)", "nothing", "nan", "from_torch", "ignores", "raises", "without_meeting",
-    ),
-    4: ("None", "'first'", "(1, 2)", "nothing", "nan", "from_torch", "ignores", "raises", "x_too_early", "np.int64(1)"),
-    5: ("256", "None", "'224'", "nothing", "raises", "nan", "lambda M, N: 224", "lambda M, N: 100", "lambda *_: (32,)"),
-}
-RIGHT = {
-    1: ("48.0, np.int64(40960)", "torch.tensor(48), 320 * 128", "np.int32(48), 40960.0"),
-    2: ("broadcast_masks", "lambda *a: tuple(broadcast_masks(*a))", "lambda *a: torch.tensor(broadcast_masks(*a))"),
-    3: ("by_every_cta", "both_at_once", "lambda *a: both_at_once(*a)"),
-    4: ("weight_in_a_fragment", "lambda mX, mW, tid: weight_in_a_fragment(mX, mW, tid)"),
-    5: (
-        "lambda M, N: np.int64(min(range(32, 257, 32), key=lambda n: -(-(-(-M // 256) * -(-N // n)) // 66) * n))",
-        "lambda M, N: float(min(range(256, 31, -32), key=lambda n: -(-(-(-M // 256) * -(-N // n)) // 66) * n))",
-    ),
-}
-
-
-@pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return exercises.judges(CHAPTER, tmp_path_factory.mktemp("answers"), ANSWERS)
-
-
-CHECKS = ("check_counts", "check_masks", "check_meet", "check_read", "check_width")
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize("right", [False, True])
-@pytest.mark.parametrize("number", REFUSED)
-def test_answers(names: dict[str, Any], number: int, right: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    answers = (RIGHT if right else REFUSED)[number]
-    exercises.assert_judged(CHECKS[number - 1], answers, right, names, capsys)
-
-
-def test_exercises_are_paired_and_solved() -> None:
-    exercises.assert_paired(CHAPTER)
-    exercises.assert_solved(notebooks.read(CHAPTER), 5)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from cutetut.course import notebooks
+from cutetut.course import notebooks, provenance
 from cutetut.inspect import profile
 from cutetut.inspect.compiled import inspect
-from cutetut.measure import bench, mistakes
+from cutetut.measure import bench, mistakes, records
 from tests.chapters import benchmarks, contract, exercises
 from tests.chapters.attentions import exact, problem, wrong
 
@@ -23,6 +23,12 @@ CHAPTER = "18_fa_tma"
 @pytest.fixture(scope="module")
 def chapter() -> ModuleType:
     return notebooks.load(CHAPTER, bench.BENCH_TAGS)
+
+
+@pytest.fixture(scope="module")
+def helpers() -> ModuleType:
+    """What the chapter's other cells define besides."""
+    return notebooks.load(CHAPTER, exercises.HELPER_TAGS)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])
@@ -124,15 +130,38 @@ def test_the_benchmark_and_an_attempt(chapter: ModuleType, monkeypatch: pytest.M
 
 
 def test_the_page_shows_what_was_measured(
-    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    helpers: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     speeds = {"17 K1, scores in memory": 10.0, "17 K2, fused": 20.0, "18 K3, 1 stage": 22.0, "18 K3, 2 stages": 25.0}
-    benchmarks.show(chapter, CHAPTER, speeds, ["stake", "recorded", "break-gpu"], tmp_path, monkeypatch)
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    monkeypatch.setattr(provenance, "collect", lambda: dict.fromkeys(provenance.FIELDS, "a test's"))
+    counts = {**dict.fromkeys(helpers.COUNTERS, 1.0), "issue %": 62.0, "wavefronts": 5.0, "shared loads": 2.0}
+    records.write(CHAPTER, "counters", {"17 K2, fused": {**counts, "barrier": 7.5}})
+    benchmarks.show(helpers, CHAPTER, speeds, ["stake", "recorded", "break-gpu"], tmp_path, monkeypatch)
     said = capsys.readouterr().out
     assert "18 K3, 2 stages" in said and "25.0 TFLOP/s; cuDNN: 2.00 ms" in said
     assert "TMA, against K2: 1.25 [" in said and "not as predicted, 0% to 20%" in said
     assert "a second stage: 1.14 [" in said and "not as predicted, -1% to 1%" in said
+    assert "17 K2, fused: 390625 cycles for a block of each of two CTAs" in said  # 1/20 s, 2 rounds of 128 blocks
+    assert "issues in 62% of the cycles; 2.5 wavefronts for" in said and "cycles: 7.5 barrier, 1.0 " in said
     assert "no barrier" in said and "right  9, wrong  1, hangs" in said
+
+
+def test_a_block_takes_no_fewer_instructions(helpers: ModuleType) -> None:
+    """At least the products, 2 * 32 * 64 FMAs and a load for four of them; and what `bring` did, `widen` does."""
+    before, after = (helpers.block_instructions(each) for each in (helpers.fused.fused_launch, helpers.tma_launch))
+    assert 5120 < before < 1.25 * 5120 and abs(after - before) < 0.01 * before
+
+
+def test_launches_are_counted_by_name(helpers: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def count(program: list[str], kernels: str, metrics: list[str]) -> list[dict[str, float]]:
+        assert program[0] == "-c" and all(name in program[1] for name in helpers.COUNTED) and "tma_kernel" in kernels
+        return [dict.fromkeys(metrics, float(n)) for n in (1, 2)]
+
+    monkeypatch.setattr(helpers.nsight, "count", count)
+    found = helpers.counted_on_gpu()
+    assert [*found] == ["17 K2, fused", "18 K3, 2 stages"]
+    assert [row["cycles"] for row in found.values()] == [1.0, 2.0]
 
 
 # --- exercises
@@ -140,6 +169,10 @@ def test_the_page_shows_what_was_measured(
 ANSWERS = """
 def nans(*arguments):
     return cutlass.Float32(float("nan"))
+
+
+def infinite(*arguments):
+    return cutlass.Float32.inf
 
 
 def ones(*arguments):
@@ -218,7 +251,7 @@ def only_the_sum(top, total):
 def one_more(top, total):
     return total + 1.0
 """
-OTHER = ["None", "'text'", "(1, 2)", "np.float64(3)", "float('nan')", "nothing", "from_torch", "nans", "ones"]
+OTHER = [*exercises.FUNCTIONS, "nans", "infinite", "ones"]
 NUMBERS = ["None", "'32768'", "float('nan')", "(1, 2)", "True", "1.5"]
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
     "check_bytes": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from cutetut.course import notebooks
-from cutetut.measure import bench, mistakes
+from cutetut.course import notebooks, provenance
+from cutetut.measure import bench, mistakes, nsight, records
 from tests.chapters import benchmarks, contract, exercises
 from tests.chapters.attentions import assert_attention, operands, visible
 
@@ -198,17 +199,35 @@ def test_a_step_is_counted(helpers: ModuleType) -> None:
     assert 4 * 64 < cycles["instructions"] < 8 * 64 + 64
 
 
+def test_the_parts_of_a_step_are_clocked(helpers: ModuleType) -> None:
+    """Two CTAs of four blocks: the steps but the first two and the last, in any unit of time."""
+    parts = helpers.clocks_of(2, 1, 512)
+    assert len(parts) == len(helpers.PARTS) and min(parts) > 0
+
+
+def test_launches_are_counted_by_name(helpers: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nsight, "count", lambda _, kernels, metrics: 3 * [dict.fromkeys(metrics, float(len(kernels)))])
+    assert [*helpers.counted_on_gpu()] == ["1 CTA per SM", "2 CTAs per SM", "3 CTAs per SM"]
+
+
 def test_the_page_shows_what_was_measured(
     helpers: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     speeds = {"17 K1, scores in memory": 10.0, "17 K2, fused": 20.0, "18 K3, 2 stages": 25.0}
     speeds |= {"19 K4, 1 CTA per SM": 250.0, "19 K4, 2 CTAs per SM": 300.0, "19 K4, 3 CTAs per SM": 100.0}
     pictures: list[Any] = []
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    monkeypatch.setattr(provenance, "collect", lambda: dict.fromkeys(provenance.FIELDS, "a test's"))
+    runs = {"1 CTA per SM": [1, 2, 3, 4, 5, 6, 7], "3 CTAs per SM": [10.0] * 7}
+    records.write(CHAPTER, "clocks", {"parts": helpers.PARTS, "runs": runs})
+    records.write(CHAPTER, "counters", {"1 CTA per SM": {"issue %": 40}, "3 CTAs per SM": {"issue %": 60}})
     cells = ["stake", "predict", "recorded", "ladder", "verdict", "break-gpu"]
     benchmarks.show(helpers, CHAPTER, speeds, cells, tmp_path, monkeypatch, display=pictures.append)
     said = capsys.readouterr().out
     assert "100 TFLOP/s, 0.200 [" in said and len(pictures) == 1
     assert "1 CTA per SM: 250 TFLOP/s, as predicted" in said and "100 TFLOP/s, not as predicted" in said
+    assert "an SM ends a step every 32227, 26855, 80566 cycles" in said and re.search(r"together +28 +70\n", said)
+    assert re.search(r"a scheduler issues, % +40 +60\n", said)
     assert "a second CTA: 1.20 [" in said and "a third: 0.333 [" in said and "K3: 4.00 [" in said
     assert "right  9, wrong  1, hangs" in said
 
@@ -337,7 +356,10 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
         [*exercises.FUNCTIONS, "nans", "transposed", "raising"], ["by_quad", "by_arrays", "by_memory"],
     ),
     "check_fit": (
-        ["136, 112", "136, 80", "160, 96", "136, 0", *(f"136, {x}" for x in NUMBERS), *(f"{x}, 96" for x in NUMBERS)],
+        [
+            "136, 112", "136, 80", "136, 256", "160, 96", "136, 0", *(f"136, {x}" for x in NUMBERS),
+            *(f"{x}, 96" for x in NUMBERS),
+        ],
         ["136, 96", "np.float64(136), np.int8(96)", "torch.tensor(136), 96.0"],
     ),
     "check_window": (

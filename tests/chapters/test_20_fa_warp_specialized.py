@@ -12,7 +12,6 @@ import torch
 
 from cutetut.course import notebooks
 from cutetut.inspect.compiled import inspect
-from cutetut.measure import mistakes
 from tests.chapters import attentions, benchmarks, contract, exercises
 
 CHAPTER = "20_fa_warp_specialized"
@@ -126,16 +125,15 @@ NAMED = {
 def test_mistakes(chapter: ModuleType, name: str) -> None:
     assert chapter.MISTAKES.keys() == NAMED.keys()
     said, counter, out, expected = chapter.emulate(notebooks.changed(CHAPTER, chapter.MISTAKES[name]))
-    if NAMED[name]:
-        assert said.startswith(NAMED[name]), said
-    else:
-        assert mistakes.faultless(said) and (out.double() - expected).abs().max() < 2e-2 and counter.item() == 2
+    attentions.assert_named(said, NAMED[name], out, expected)
+    assert counter.item() == 2 or name != "the counter not set back"
 
 
 @pytest.mark.emulator
 def test_no_alarm_without_a_mistake(chapter: ModuleType) -> None:
     said, counter, out, expected = chapter.emulate(chapter)
-    assert mistakes.faultless(said) and (out.double() - expected).abs().max() < 2e-2 and counter.item() == 0
+    attentions.assert_named(said, "", out, expected)
+    assert counter.item() == 0
 
 
 @pytest.mark.emulator

@@ -13,7 +13,7 @@ import torch
 
 from cutetut.course import notebooks
 from cutetut.inspect.compiled import inspect
-from cutetut.measure import bench, mistakes
+from cutetut.measure import bench
 from tests.chapters import attentions, benchmarks, contract, exercises
 
 CHAPTER = "21_fa_pingpong"
@@ -143,10 +143,7 @@ NAMED = {
 def test_mistakes(chapter: ModuleType, name: str) -> None:
     assert chapter.MISTAKES.keys() == NAMED.keys()
     said, out, expected = chapter.emulate(chapter.broken_module(name))
-    if NAMED[name]:
-        assert said.startswith(NAMED[name]), said
-    else:
-        assert mistakes.faultless(said) and (out.double() - expected).abs().max() < 2e-2
+    attentions.assert_named(said, NAMED[name], out, expected)
 
 
 @pytest.mark.emulator
@@ -250,6 +247,31 @@ def by_squaring(x):
 
 
 @cute.jit
+def by_factor(new, top, scale):
+    return cute.math.exp2((top - new) * scale, fastmath=True) < 2.0**-8
+
+
+def by_distance(new, top, scale):
+    return new - top > 8.0 / scale
+
+
+@cute.jit
+def by_branch_of_inf(new, top, scale):
+    moved = new > top
+    if top != -cutlass.Float32.inf:
+        moved = new * scale > top * scale + 8.0
+    return moved
+
+
+def without_scale(new, top, scale):
+    return new - top > 8.0
+
+
+def never(new, top, scale):
+    return new * 0.0 > 1.0
+
+
+@cute.jit
 def coarse(x):
     n = cute.math.floor(x)
     return (1.0 + x - n) * ((cutlass.Int32(n) + 127) << 23).bitcast(cutlass.Float32)
@@ -268,6 +290,7 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
         [*TEXTS, "'mhfgcyjidbea'", "'hmfgcyjbieda'", "'mhfgcjbyieda'"],
         ["'mhfgcyjbieda'", "tuple('gmhfcybjieda')", "'fmghcybjidea'"],
     ),
+    "check_slack": ([*KINDS, "without_scale", "never"], ["by_factor", "by_distance", "by_branch_of_inf"]),
 }
 
 

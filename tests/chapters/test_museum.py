@@ -176,6 +176,38 @@ def test_the_benchmark_tries_every_exhibit_and_its_tables_are_shown(
     assert shown.count("racecheck, sums: Race at line 7 and") == 1
 
 
+def test_mended_kernels_can_be_watched_and_are_shown(
+    museum: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of them is asked about; those with a report, or without a right result, are shown one by one."""
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    monkeypatch.setattr(provenance, "collect", dict)
+    monkeypatch.setattr(sanitizer, "version", lambda: "2025.3")
+    asked_for: list[tuple[str, ...]] = []
+
+    def watched(notebook: str, names: list[str], tools: tuple[str, ...]) -> list[dict[str, Any]]:
+        asked_for.append((notebook, *tools, *names))
+        rows = [{"mistake": name, "tool": tools[0], "said": [], "ended": "right"} for name in names]
+        rows[1] |= {"said": ["Race at m_0f.py:7"]}
+        rows[2] |= {"ended": "wrong"}
+        return rows
+
+    monkeypatch.setattr(sanitizer, "watched", watched)
+    names = dict(vars(museum))
+    for cell in ("look", "silicon", "watched"):
+        exec(exercises.cell(CHAPTER, cell), names)
+    for tool in names["WATCHERS"]:
+        names["watch_mended"](tool)
+    exhibits = list(museum.EXHIBITS)
+    assert asked_for == [(CHAPTER, tool, *(name + museum.FIXED for name in exhibits)) for tool in museum.TOOLS]
+    capsys.readouterr()
+    exec(exercises.cell(CHAPTER, "watched"), names)
+    shown = capsys.readouterr().out
+    for tool in museum.TOOLS:
+        assert f"one launch of each mended kernel under {tool}:\nright, and nothing reported: staged, no_work," in shown
+    assert shown.count("sums: 1 report, right; Race at line 7\nsome_warps: no reports, wrong\n") == 2
+
+
 @pytest.fixture
 def overview(museum: ModuleType, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """The names of the museum and of the cell that reads the recorded tables."""

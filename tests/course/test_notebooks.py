@@ -174,3 +174,8 @@ def test_load_works_in_a_read_only_project(make, project, monkeypatch):
     assert not str(module.__file__).startswith(str(project))
     folders = {Path(str(notebooks.changed("04_a", [("only", new)]).__file__)).parent for new in ("a", "b", "c")}
     assert len(folders) == 1, "one folder for the process, which is removed when it ends"
+
+
+@pytest.mark.parametrize(("name", "label"), [("05_partition_c", "05"), ("museum_of_bugs", "museum of bugs")])
+def test_what_tables_call_a_chapter(name: str, label: str) -> None:
+    assert notebooks.label(name) == label

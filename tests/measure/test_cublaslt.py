@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import weakref
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,8 +65,11 @@ def test_it_asks_for_the_transposed_product_of_row_major_matrices() -> None:
     (asked,) = lt.of("cublasLtMatmulAlgoGetHeuristic")
     assert [getattr(x, "value", x) for x in asked[2:6]] == [3, 4, 5, 5] and asked[7] == 4
     lt = Library()
-    Product(A.to(torch.float8_e4m3fn), B.to(torch.float8_e4m3fn), C, lt=lt)
-    assert [arguments[1] for arguments in lt.of("cublasLtMatmulDescSetAttribute")] == [3, 20]
+    product = Product(A.to(torch.float8_e4m3fn), B.to(torch.float8_e4m3fn), C, lt=lt)
+    of_float8 = lt.of("cublasLtMatmulDescSetAttribute")[1:]
+    assert [(attribute[1], attribute[3].value) for attribute in of_float8] == [(17, 8), (18, 8), (25, 1)]  # cublasLt.h
+    scales = [ctypes.cast(attribute[2]._obj, ctypes.POINTER(ctypes.c_float))[0] for attribute in of_float8[:2]]
+    assert scales == [1.0, 1.0] == [float(product._scale)] * 2 and of_float8[2][2]._obj.value == 1
 
 
 def test_unusable_and_refused_proposals_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,6 +121,64 @@ def test_the_structure_has_the_size_of_the_header() -> None:
 def test_a_graph_needs_launches() -> None:
     with pytest.raises(ValueError, match="a graph needs a launch"):
         graphs.captured([])
+
+
+class Workspace:
+    """A launch that owns what it needs, as cuBLASLt's does."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def __call__(self) -> None:
+        self.runs += 1
+
+
+def test_a_graph_keeps_what_its_launches_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, stands_in in {
+        "Stream": object, "CUDAGraph": lambda: SimpleNamespace(replay=lambda: None), "synchronize": lambda: None,
+        "stream": lambda stream: nullcontext(), "graph": lambda graph, stream: nullcontext(),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, stands_in)
+    launch = Workspace()
+    alive = weakref.ref(launch)
+    replay = graphs.captured([launch])
+    assert launch.runs == 2  # once before, and captured
+    del launch
+    gc.collect()
+    replay()
+    assert alive() is not None
+    del replay
+    gc.collect()
+    assert alive() is None
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_graph_of_a_library_outlives_its_products() -> None:
+    A = torch.randn(16, 4096, device="cuda").bfloat16()  # for so few rows cuBLASLt proposes to split K: a workspace
+    B = torch.randn(4096, 4096, device="cuda").bfloat16()
+    C, expected = torch.empty(16, 4096, device="cuda", dtype=torch.bfloat16), A @ B.T
+    product = Product(A, B, C)
+    usable = product.usable()
+    assert any(proposal.workspace for proposal in usable)
+    replays = [graphs.captured([product.launch(proposal)]) for proposal in usable]
+    del product, usable
+    torch.cuda.empty_cache()  # as the next capture does
+    for replay in replays:
+        C.fill_(torch.nan)
+        replay()
+        assert torch.allclose(C.float(), expected.float(), atol=0.5, rtol=2e-2)  # NaN fails
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_float8_is_what_scaled_mm_computes() -> None:
+    A, B = (torch.randn(rows, 512, device="cuda").to(torch.float8_e4m3fn) for rows in (384, 640))
+    C, one = torch.empty(384, 640, device="cuda", dtype=torch.bfloat16), torch.ones((), device="cuda")
+    expected = torch._scaled_mm(A, B.T, one, one, out_dtype=C.dtype, use_fast_accum=True)
+    product = Product(A, B, C)
+    for proposal in product.usable():
+        C.fill_(torch.nan)
+        product.launch(proposal)()
+        assert torch.allclose(C.float(), expected.float(), atol=0.5, rtol=2e-2)  # NaN fails
 
 
 @pytest.mark.gpu

@@ -69,6 +69,30 @@ def test_a_mistake_that_takes_its_process_down_is_an_outcome(
     assert told in outcome.pop("ended") and outcome == {"mistake": "any", "right": 0, "wrong": 0}
 
 
+def test_one_mistake_at_a_time_is_on_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They compile side by side, and none launches before the process of the one before has ended."""
+    program, log = tmp_path / "python", tmp_path / "log"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import sys, time\n"
+        "def note(what):\n"
+        f"    with open({str(log)!r}, 'a') as file: file.write(what + '\\n')\n"
+        "note('compiles')\n"
+        "time.sleep(0.5)\n"
+        "print('compiled', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "note('launches')\n"
+        "time.sleep(0.2)\n"
+        "note('ends')\n"
+        'print(\'{"right": 1, "wrong": 0, "ended": "ends"}\')\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    found = mistakes.on_gpu("00_start_here", ["one", "two", "three"])
+    assert found == [{"mistake": name, "right": 1, "wrong": 0, "ended": "ends"} for name in ("one", "two", "three")]
+    assert log.read_text().split() == 3 * ["compiles"] + 3 * ["launches", "ends"]
+
+
 def test_a_mistake_that_cannot_be_tried_is_an_error() -> None:
     with pytest.raises(bench.BenchError, match="00_start_here, any: KeyError: 'any'"):
         mistakes.on_gpu("00_start_here", ["any"])

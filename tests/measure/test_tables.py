@@ -31,10 +31,10 @@ def book(project, monkeypatch):
     (project / "README.md").write_text(f"before\n\n{tables.MARKS[0]}\nold\n{tables.MARKS[1]}\n\nafter\n")
     listed: list[str] = []
 
-    def write(name, rows, in_toc=True, date="2026-01-02"):
+    def write(name, rows, part="", in_toc=True, date="2026-01-02"):
         nbformat.write(nbformat.v4.new_notebook(), project / "notebooks" / f"{name}.ipynb")
         about = {"notebook": name, "provenance": {**FACTS, "date": date}, "code_hash": "now"}
-        bench.data_file(name).write_text(json.dumps({**about, "rows": rungs.marked(name, rows)}))
+        bench.data_file(bench.stem(name, part)).write_text(json.dumps({**about, "rows": rungs.marked(name, rows)}))
         if in_toc and f"  - file: notebooks/{name}\n" not in listed:
             listed.append(f"  - file: notebooks/{name}\n")
         (project / "_toc.yml").write_text("format: jb-book\nroot: book/intro\nchapters:\n" + "".join(listed))
@@ -134,6 +134,7 @@ def test_the_headline_shows_the_fastest_of_each_rungs_own_kernels(book):
         row("13 all of it", 8192, burst, 799.0, 790.0, vendor="cuBLAS", dtype="bfloat16"),
     ]
     book("13_warp_specialized", tuned)
+    book("14_persistent", [row("14 a", 4096, burst, 760.0, vendor="torch", dtype="bfloat16", rung=True)])
     book("12_tma_pipeline", [row("12 ring", 4096, burst, 700.0, rung=True)], in_toc=False)
     header, body = tables.headline()
     assert header == ["chapter", "burst, 4096", "burst, 8192", "sustained, 4096", "sustained, 8192"]
@@ -141,6 +142,7 @@ def test_the_headline_shows_the_fastest_of_each_rungs_own_kernels(book):
         ["04 scalar FMA, float32", "0.0125 (10.0 / 800)", "", "0.0125 (10.0 / 800)", ""],
         ["07 mma.sync", "0.500 (400 / 800)", "", "0.500 (350 / 700)", "0.600 (420 / 700)"],
         ["13 warp specialized", "", "0.987 (780 / 790)", "", ""],
+        ["14 persistent", "0.950 (760 / 800)", "", "", ""],
     ]
     assert tables.ladder().text.splitlines() == [
         "scalar FMA, float32: 10 TFLOP/s, 1.2% of cuBLAS bfloat16",
@@ -152,7 +154,7 @@ def test_the_headline_shows_the_fastest_of_each_rungs_own_kernels(book):
 def test_attention_is_compared_with_the_library_that_was_faster(book):
     def attention(head_dim, causal, vendor, theirs, method="burst", sequence=16384):
         size = {"D": head_dim, "S": sequence, "causal": causal}
-        made = row("19 all of it", 1, method, 600.0, theirs, vendor=vendor)
+        made = row("21", 1, method, 600.0, theirs, vendor=vendor)
         return {key: value for key, value in (size | made).items() if key not in "MNK"}
 
     rows = [
@@ -163,7 +165,7 @@ def test_attention_is_compared_with_the_library_that_was_faster(book):
         attention(64, False, "flash-attn", 540.0),
         attention(64, False, "flash-attn", 500.0, sequence=1024),
     ]
-    book("19_fa_pingpong", rows)
+    book("21_fa_pingpong", rows, "long")
     assert tables.attention()[1] == [
         ["64", "1.11 (600 / 540) flash-attn", ""],
         ["128", "0.902 (600 / 665) flash-attn", "1.02 (600 / 590) cuDNN"],
@@ -179,7 +181,7 @@ def test_a_chapter_that_renamed_its_kernel_is_named(book):
 
 @pytest.mark.parametrize("rung", [*rungs.RUNGS, rungs.ATTENTION])
 def test_committed_rows_are_marked_as_new_ones_would_be(rung):
-    rows = bench.read(rung.notebook)["rows"]
+    rows = bench.read(rung.notebook, rung.part)["rows"]
     unmarked = [{key: value for key, value in one.items() if key != rungs.MARK} for one in rows]
     assert rungs.marked(rung.notebook, unmarked) == (rows if rung.kernel else unmarked)  # without: the chapter marks
     assert 0 < len(rungs.own(rows)) and rungs.marked("another", unmarked) == unmarked

@@ -14,6 +14,7 @@ from . import (
     colab,
     contract,
     counted,
+    exercises,
     explained,
     front,
     generated,
@@ -44,6 +45,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     check_package(cutetut.__file__)
     for part in (offline, provenance, still, card, colab, front, explained):
         part.setup(app)
-    for directives in (generated, bugs, ordering, counted, contract, peers, rooms, ladder, recorded):
+    for directives in (generated, bugs, ordering, counted, contract, exercises, peers, rooms, ladder, recorded):
         directives.setup(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

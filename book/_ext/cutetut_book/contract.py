@@ -34,7 +34,7 @@ class Contract(SphinxDirective):
             reasons = contract.excused(measured)
         except (notebooks.NotebookError, OSError, ValueError, KeyError) as error:
             raise self.error(f"contract: {error}") from error
-        items = (f"{chapter[:2]}, {column}: {reason}." for (chapter, column), reason in reasons.items())
+        items = (f"{notebooks.label(chapter)}, {column}: {reason}." for (chapter, column), reason in reasons.items())
         return [
             table(["column", "limit", "what it counts"], map(described, contract.RULES), ["contract-rules", "stacks"]),
             table(header, body, ["contract"]),

@@ -83,15 +83,16 @@ class Links:
         self._anchors: dict[str, dict[str, str]] = {}
         self._terms: Mapping[tuple[str, str], tuple[str, str]] = app.env.domaindata["std"]["objects"]
 
-    def place(self, place: Place) -> nodes.reference:
-        """The chapter's number and the heading; raises ExtensionError for a heading that its page does not have."""
+    def place(self, place: Place, label: bool = True) -> nodes.reference:
+        """The chapter's label, if wanted, and the heading; ExtensionError for one that the page does not have."""
         page = f"notebooks/{place.chapter}"
         if page not in self._anchors:
             self._anchors[page] = anchors(self._app.env.get_doctree(page))
         anchor = self._anchors[page].get(plain(place.heading))
         if anchor is None:
             raise ExtensionError(f"explained: {page} has no heading {place.heading!r}")
-        return self._reference(page, anchor, f"{place.chapter[:2]} {place.heading}")
+        before = f"{notebooks.label(place.chapter)} " if label else ""
+        return self._reference(page, anchor, before + place.heading)
 
     def entry(self, entry: Entry) -> nodes.Node:
         """The name as code, or the term as a link to the glossary."""
@@ -108,7 +109,7 @@ class Links:
 def row(entry: Entry, links: Links) -> list[Cell]:
     """The entry, where it is explained, and the further chapters that use it."""
     assert entry.section is not None  # the others are left out
-    others = [chapter[:2] for chapter in entry.uses if chapter != entry.section.chapter]
+    others = [notebooks.label(chapter) for chapter in entry.uses if chapter != entry.section.chapter]
     return [links.entry(entry), links.place(entry.section), ", ".join(others)]
 
 
@@ -118,7 +119,7 @@ def fill(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     for link in list(doctree.findall(CellLink)):
         chapter, _, cell = link["cell"].partition("/")
         try:
-            link.replace_self(links.place(concordance.place(chapter, cell)))
+            link.replace_self(links.place(concordance.place(chapter, cell), link.get("label", True)))
         except (notebooks.NotebookError, OSError) as error:  # the latter for a chapter that has no page
             raise ExtensionError(f"cell: {error}") from error
     for place in list(doctree.findall(Explained)):

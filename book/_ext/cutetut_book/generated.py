@@ -167,7 +167,7 @@ class Headline(SphinxDirective):
         try:
             shown = [found for found in (tables.headline(), tables.attention()) if found[1]]
             source = tables.measured_on()
-            names = [rung.notebook for rung in tables.measured((*rungs.RUNGS, rungs.ATTENTION))]
+            names = [bench.stem(rung.notebook, rung.part) for rung in tables.measured((*rungs.RUNGS, rungs.ATTENTION))]
         except (bench.BenchError, KeyError, OSError, ValueError) as error:
             raise self.error(f"headline: {error}") from error
         for name in names:

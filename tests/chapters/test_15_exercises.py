@@ -1,0 +1,98 @@
+"""Chapter 15's exercises: what the checks say of wrong answers, and right answers of any form."""
+
+from __future__ import annotations
+
+from tests.chapters import exercises
+
+CHAPTER = "15_past_cublas"
+
+ANSWERS = """
+def nan(*arguments):
+    return cutlass.Float32(float("nan"))
+
+
+def ignores(*arguments):
+    return cutlass.Float32(2.0)
+
+
+def raises(*arguments):
+    raise KeyError("what")
+
+
+def broadcast_masks(rank, along_m, along_n):
+    return np.array([sum(1 << r for r in range(along_m * along_n) if r % along_m == rank % along_m),
+                     sum(1 << r for r in range(along_m * along_n) if r // along_m == rank // along_m)])
+
+
+def swapped_masks(rank, along_m, along_n):
+    return broadcast_masks(rank, along_m, along_n)[::-1]
+
+
+@cute.jit
+def by_every_cta(mine: cutlass.Float32, slots: cute.Pointer, tid: cutlass.Int32, rank: cutlass.Int32):
+    for peer in cutlass.range_constexpr(2):
+        if rank != peer:
+            there = cute.arch.map_dsmem_ptr(slots, peer)
+            there = cute.make_ptr(cutlass.Float32, there.toint(), cute.AddressSpace.smem, assumed_align=4)
+            cute.arch.store(there + tid, mine, ss="cluster")
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    return slots[tid] + mine
+
+
+def both_at_once(mine, slots, tid, rank):
+    there = cute.arch.map_dsmem_ptr(slots, rank ^ 1)
+    there = cute.make_ptr(cutlass.Float32, there.toint(), cute.AddressSpace.smem, assumed_align=4)
+    cute.arch.store(there + (127 - tid), mine, ss="cluster")
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    return slots[127 - tid] + mine
+
+
+def without_meeting(mine, slots, tid, rank):
+    there = cute.arch.map_dsmem_ptr(slots, 1 - rank)
+    there = cute.make_ptr(cutlass.Float32, there.toint(), cute.AddressSpace.smem, assumed_align=4)
+    cute.arch.store(there + tid, mine, ss="cluster")
+    return slots[tid] + mine
+
+
+@cute.jit
+def weight_in_a_fragment(mX: cute.Tensor, mW: cute.Tensor, tid: cutlass.Int32):
+    own = cute.make_rmem_tensor((1,), cutlass.Float32)
+    own[0] = mW[tid]
+    cute.arch.griddepcontrol_wait()
+    own[0] = own[0] * mX[tid]
+    return own[0]
+
+
+def x_too_early(mX, mW, tid):
+    product = mX[tid] * mW[tid]
+    cute.arch.griddepcontrol_wait()
+    return product
+"""
+LEAST = "lambda M, N: {}(min({}, key=lambda n: -(-(-(-M // 256) * -(-N // n)) // 66) * n))"
+CHECKS: dict[str, tuple[list[str], list[str]]] = {  # what is refused, and what is accepted
+    "check_counts": (
+        ["12, 40960", "48, 28672", "float('nan'), 40960", "'48', '40960'", "None, None", "(48, 40960), 40960"],
+        ["48.0, np.int64(40960)", "torch.tensor(48), 320 * 128", "np.int32(48), 40960.0"],
+    ),
+    "check_masks": (
+        [*exercises.FUNCTIONS, "raises", "swapped_masks", "nan"],
+        ["broadcast_masks", "lambda *a: tuple(broadcast_masks(*a))", "lambda *a: torch.tensor(broadcast_masks(*a))"],
+    ),
+    "check_meet": (
+        [*exercises.FUNCTIONS, "nan", "ignores", "raises", "without_meeting"],
+        ["by_every_cta", "both_at_once", "lambda *a: both_at_once(*a)"],
+    ),
+    "check_read": (
+        [*exercises.FUNCTIONS, "nan", "ignores", "raises", "x_too_early"],
+        ["weight_in_a_fragment", "lambda mX, mW, tid: weight_in_a_fragment(mX, mW, tid)"],
+    ),
+    "check_width": (
+        ["256", *exercises.FUNCTIONS, "raises", "nan", "lambda M, N: 224", "lambda M, N: 100", "lambda *_: (32,)"],
+        [LEAST.format("np.int64", "range(32, 257, 32)"), LEAST.format("float", "range(256, 31, -32)")],
+    ),
+}
+names = exercises.judges_of(CHAPTER, ANSWERS)
+test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+test_each_solution_belongs_to_an_exercise = exercises.solutions_belong_to_exercises(CHAPTER)
