@@ -82,6 +82,28 @@ def test_torchs_operations_are_captured_in_order_with_kernels() -> None:
     assert x.tolist() == [21 + 220] * 4 and y.tolist() == [440, 440, 220, 220]
 
 
+def test_a_custom_operator_is_captured_as_what_its_function_does() -> None:
+    """Its own allocations are on the device at the replay, too, and its kernel reads what is there by then."""
+
+    @torch.library.custom_op("cutetut_tests::thrice", mutates_args=(), schema="(Tensor x) -> Tensor")
+    def thrice(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x).copy_(x)
+        launch(y, 3)
+        return y
+
+    x = ones()
+    thrice(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = thrice(x) + 1
+    x.fill_(5)
+    graph.replay()
+    assert y.tolist() == [16] * 4 and x.tolist() == [5] * 4
+    x.fill_(-1)
+    graph.replay()
+    assert y.tolist() == [-2] * 4
+
+
 def test_work_of_the_host_is_not_captured() -> None:
     x, counter = ones(), torch.zeros(1)
     graph = torch.cuda.CUDAGraph()

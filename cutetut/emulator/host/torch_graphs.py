@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -25,6 +26,8 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func._schema.name in OPDEFS:  # an operator of the program: what its function does is written down instead
+            return func(*args, **kwargs)
         if func is torch.ops.aten._local_scalar_dense.default:
             graphs.forbid("reading a value of a tensor on the device")
         written, is_view = _effects(func, args, kwargs)

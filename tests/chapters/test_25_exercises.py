@@ -1,0 +1,164 @@
+"""What the checks of chapter 25's exercises say of right and of wrong answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cutetut.course import notebooks
+from tests.chapters import exercises
+
+CHAPTER = "25_ship_it"
+ANSWERS = """
+def same(z):
+    return z
+
+
+def only_positive(z):
+    return cutlass.max(z, cutlass.Float32(0.0))
+
+
+def squared(z):
+    return z * z
+
+
+def by_torch(z):
+    return torch.relu(z) ** 2
+
+
+def chosen(z):
+    return cutlass.max(z, cutlass.Float32(0.0)) * z
+
+
+def read_at(plan, thr_mma, t, shape, place, strides=None):
+    whole = t if strides is None else cute.make_tensor(t.iterator, cute.make_layout(shape, stride=strides))
+    return thr_mma.partition_C(cute.local_tile(whole, plan.tile[:2], place))
+
+
+def scaled(strides, order="scale"):
+    @cute.jit
+    def finish_it(tCrC, fragment, thr_mma, mScales, mResidual, shape, place, plan: cutlass.Constexpr):
+        where = thr_mma.partition_C(cute.local_tile(cute.make_identity_tensor(shape), plan.tile[:2], place))
+        scales = read_at(plan, thr_mma, mScales, shape, place, strides)
+        given = read_at(plan, thr_mma, mResidual, shape, place)
+        for v in cutlass.range_constexpr(cute.size(tCrC)):
+            if cute.elem_less(where[v], shape):
+                if cutlass.const_expr(order == "scale"):
+                    tCrC[v] = tCrC[v] * scales[v].to(cutlass.Float32) + given[v].to(cutlass.Float32)
+                else:
+                    tCrC[v] = (tCrC[v] + given[v].to(cutlass.Float32)) * scales[v].to(cutlass.Float32)
+
+    return finish_it
+
+
+@cute.jit
+def unguarded(tCrC, fragment, thr_mma, mScales, mResidual, shape, place, plan: cutlass.Constexpr):
+    scales = read_at(plan, thr_mma, mScales, shape, place, (1, 0))
+    for v in cutlass.range_constexpr(cute.size(tCrC)):
+        tCrC[v] = tCrC[v] * scales[v].to(cutlass.Float32)
+
+
+def slopes(make):
+    @cute.jit
+    def finish_it(tCrC, fragment, thr_mma, mBias, mGrad, shape, place, plan: cutlass.Constexpr):
+        finish(tCrC, fragment, thr_mma, mBias, None, shape, place, plan)
+        where = thr_mma.partition_C(cute.local_tile(cute.make_identity_tensor(shape), plan.tile[:2], place))
+        dy = read_at(plan, thr_mma, mGrad, shape, place)
+        for v in cutlass.range_constexpr(cute.size(tCrC)):
+            if cute.elem_less(where[v], shape):
+                tCrC[v] = make(tCrC[v]) * dy[v].to(cutlass.Float32)
+
+    return finish_it
+
+
+def by_exponentials(z):
+    u = 1.5957691216057308 * (z + 0.044715 * z * z * z)
+    s = 1.0 / (1.0 + cute.math.exp(-u))
+    return s + z * s * (1.0 - s) * 1.5957691216057308 * (1.0 + 0.134145 * z * z)
+
+
+def of_relu(z):
+    return cutlass.max(z, cutlass.Float32(0.0)) / cutlass.max(z, cutlass.Float32(1e-30))
+
+
+def half_of_it(z):
+    return 0.5 * (1.0 + cute.math.tanh(0.7978845608 * (z + 0.044715 * z * z * z), fastmath=True))
+
+
+def fake_by_views(x, heads):
+    whole = x.view(*x.shape[:2], heads, -1).transpose(1, 2).contiguous()
+    return [torch.empty_like(whole), torch.empty(whole.shape[:3], dtype=torch.float32, device=x.device)]
+
+
+def fake_strided(x, heads):
+    whole = x.view(*x.shape[:2], heads, -1).transpose(1, 2)
+    return whole, x.new_empty(whole.shape[:3], dtype=torch.float32)
+
+
+def fake_norms(x, heads):
+    whole = x.view(*x.shape[:2], heads, -1).transpose(1, 2).contiguous()
+    return whole, x.new_empty(whole.shape[:3])
+
+
+def reads_a_number(x, heads):
+    return x.flatten()[0].item(), x
+
+
+def real_ones(x, heads):
+    with unset_fake_temporarily():
+        return split_heads(torch.zeros(tuple(x.shape), dtype=x.dtype), heads)
+
+
+def without_products(dy, x, W, scales, product):
+    dz = dy * scales
+    return dz @ W, dz.T @ x, (dy * (x @ W.T)).sum(1, keepdim=True)
+
+
+def in_another_order(dy, x, W, scales, product):
+    ds = (product(x, W).float() * dy.float()).sum(1, keepdim=True)
+    z, turned = (dy.float() * scales.float()).bfloat16(), W.mT.clone(memory_format=torch.contiguous_format)
+    return [product(z, turned), product(z.mT.contiguous(), x.mT.contiguous()), ds]
+
+
+def unscaled(dy, x, W, scales, product):
+    dx, dW = product(dy, W.T.contiguous()), product(dy.T.contiguous(), x.T.contiguous())
+    return dx, dW, (dy * product(x, W)).sum(1, True)
+
+
+def not_transposed(dy, x, W, scales, product):
+    return product(dy * scales, W.T), dy, dy
+"""
+SETUP = "import numpy as np\nfrom torch._subclasses.fake_tensor import unset_fake_temporarily\n"
+OTHER = [*exercises.OTHER, "lambda A, B: A @ B.T", "torch.ones(3, 3)"]
+CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
+    "check_saved": (
+        ["128", "0", "64", "-256", "256 * 2**20", *exercises.NUMBERS],
+        ["256", "256.0", "np.int64(256)", "torch.tensor(256)", "2**28 / 2**20"],
+    ),
+    "check_act": ([*OTHER, "same", "only_positive", "squared", "by_torch"], ["positive_squared", "chosen"]),
+    "check_scaled": (
+        [*OTHER, "finish", "scaled((0, 1))", "scaled((1, 0), 'sum first')", "unguarded"],
+        ["finish_rows", "scaled((1, 0))"],
+    ),
+    "check_slope": (
+        [*OTHER, "finish", "slopes(of_relu)", "slopes(half_of_it)", "slopes(gelu_tanh)", "scaled((0, 1))"],
+        ["finish_gradient", "slopes(slope_of_gelu)", "slopes(by_exponentials)"],
+    ),
+    "check_fake": (
+        [*OTHER, "fake_strided", "fake_norms", "reads_a_number", "real_ones", "split_heads and (lambda x, h: x)"],
+        ["fake_of_split", "fake_by_views", "split_heads"],
+    ),
+    "check_backward": (
+        [*OTHER, "without_products", "unscaled", "not_transposed", "lambda *a: None"],
+        ["backward_of_scaled", "in_another_order"],
+    ),
+}
+test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The chapter's checks, its own solutions, and other answers."""
+    solutions = "\n\n\n".join(notebooks.definitions(exercises.cell(CHAPTER, f"ex{n}-solution")) for n in range(2, 7))
+    return exercises.judges(CHAPTER, tmp_path_factory.mktemp("answers"), f"{SETUP}{solutions}\n\n{ANSWERS}")
