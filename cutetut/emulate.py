@@ -5,6 +5,7 @@
     python -m cutetut emulate notebook.ipynb
     python -m cutetut emulate --warn script.py                           go on after errors that are often harmless
     python -m cutetut emulate --waive race@kernel.py:12 script.py        accept one of them at one line
+    python -m cutetut emulate --gpus 2 script.py                         two GPUs, which reach each other's memory
     python -m cutetut emulate --report found.json script.py              write all that is found as data, too
 
 The script sees a CUDA device: `.cuda()`, `device="cuda"`, torch.cuda's streams and events, and the CUDA
@@ -30,7 +31,8 @@ from . import backend
 from .emulator import findings
 from .emulator.checks import tolerance
 from .emulator.errors import EmulatorError
-from .emulator.host import compilation, compile_cache, cuda_torch, driver, fresh, live, newer_gpus, pool
+from .emulator.host import compilation, compile_cache, cuda_torch, driver, fresh, live, newer_gpus, pool, together
+from .emulator.host.gpus import MOST as MOST_GPUS
 from .emulator.host.patches import Patches
 
 _HERE = str(Path(__file__).parent)
@@ -47,7 +49,7 @@ def own_cache() -> Path:
 
 def run(
     script: str, args: list[str], module: bool = False, warn: str = "", waive: Sequence[str] = (), report: str = "",
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None, gpus: int = 1,
 ) -> int:  # fmt: skip
     """Run a script, a notebook or, by its name, a module as `__main__` with its arguments.
 
@@ -67,7 +69,7 @@ def run(
         return 2
     file = Path(report).absolute()  # the script may change the folder
     try:
-        with _unchanged_process(), emulated_gpu(warn, waive, settings) as found:
+        with _unchanged_process(), emulated_gpu(warn, waive, settings, gpus) as found:
             sys.argv = [script, *args]
             sys.path[0:1] = [os.getcwd() if module else str(Path(script).resolve().parent)]
             status = _status(script, module)
@@ -83,13 +85,15 @@ class Refused(RuntimeError):
 
 @contextlib.contextmanager
 def emulated_gpu(
-    warn: str = "", waive: Sequence[str] = (), settings: Mapping[str, str] | None = None
+    warn: str = "", waive: Sequence[str] = (), settings: Mapping[str, str] | None = None, gpus: int = 1
 ) -> Iterator[list[findings.Report]]:
-    """While it lasts, this process has an emulated H200: torch.cuda, CuTe DSL and CUDA's driver answer as with one.
+    """While it lasts, this process has an emulated H200, or several: torch.cuda, CuTe DSL and CUDA's driver answer as with one.
 
     Gives a list to which everything that the emulator finds is added. The arguments are as in `run`. Afterwards the
     environment, torch and CuTe DSL are as before. Raises Refused.
     """
+    if not 1 <= gpus <= MOST_GPUS:
+        raise Refused(f"{gpus} GPUs; there can be 1 to {MOST_GPUS}, as many as NVLink joins in one host")
     try:
         tolerated = _tolerated(warn, waive)
         backend.select("emulator")
@@ -105,7 +109,7 @@ def emulated_gpu(
             backend.start_emulator()
         live.on_device, live.lookup = cuda_torch.marked, pool.find
         _redirect_caches()
-        with cuda_torch.whole_device(patches), findings.collecting() as found:
+        with cuda_torch.whole_device(patches, gpus), findings.collecting() as found:
             yield found
     finally:
         patches.restore()
@@ -165,6 +169,7 @@ def _status(script: str, module: bool) -> int:
             _run_cells(script)
         else:
             runpy.run_path(script, run_name="__main__")
+        together.run_until(lambda launch: True, "the end of the program")
         return 0
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):

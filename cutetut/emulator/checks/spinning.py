@@ -50,13 +50,14 @@ class Spinning:
         self.last_other = 0  # the turn in which a block outside of such loops was last executed
 
     def executing(self, block: int) -> None:
-        """A block is executed; raises Deadlock if for long it was only such loops, and nothing is under way."""
+        """A block is executed; raises Deadlock if for long it was only such loops, here and in other launches."""
         s = self.scheduler
         if block not in self.blocks:
             self.last_other = s.turn
+            s.moved += 1
         elif s.turn - self.last_other > PATIENCE:
             self.last_other = s.turn
-            if not s.machine.pending.complete_oldest():
+            if not s.machine.pending.complete_oldest() and not s.others_moved():
                 s.give_up()
 
 
