@@ -122,8 +122,10 @@ def _run(options: argparse.Namespace) -> int:
 
         asked = {variable: getattr(options, option[2:]) for option, (variable, *_) in SETTINGS.items()}
         settings = {variable: value for variable, value in asked.items() if value is not None}
-        tolerated = options.warn, options.waive
-        return emulate.run(options.script, options.args, options.module, *tolerated, options.report, settings, options.gpus)
+        return emulate.run(
+            options.script, options.args, options.module, options.warn, options.waive, options.report, settings,
+            options.gpus,
+        )  # fmt: skip
     return _on_notebooks(options)
 
 

@@ -15,6 +15,7 @@ driver's own functions.  Its kernels run in the emulator.  Everything else is as
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -87,7 +88,7 @@ class Refused(RuntimeError):
 def emulated_gpu(
     warn: str = "", waive: Sequence[str] = (), settings: Mapping[str, str] | None = None, gpus: int = 1
 ) -> Iterator[list[findings.Report]]:
-    """While it lasts, this process has an emulated H200, or several: torch.cuda, CuTe DSL and CUDA's driver answer as with one.
+    """While it lasts, this process has emulated H200s: torch.cuda, CuTe DSL and CUDA's driver answer as with real ones.
 
     Gives a list to which everything that the emulator finds is added. The arguments are as in `run`. Afterwards the
     environment, torch and CuTe DSL are as before. Raises Refused.
@@ -121,6 +122,36 @@ def emulated_gpu(
         fresh.clear()
         os.environ.clear()
         os.environ.update(environment)
+
+
+_for_good = contextlib.ExitStack()
+atexit.register(_for_good.close)
+
+
+def gpus(number: int) -> list[str]:
+    """So many GPUs for the rest of the process, real ones or emulated, each of which may use the others' memory.
+
+    Returns their names, "cuda:0" and so on. Raises Refused on a host that has GPUs, but too few.
+    """
+    import torch
+    from cuda.bindings import runtime
+
+    if not backend.activate().on_gpu:
+        _for_good.close()
+        _for_good.enter_context(emulated_gpu(gpus=number))
+    elif torch.cuda.device_count() < number:
+        raise Refused(f"{torch.cuda.device_count()} GPU here, and {number} are needed; CUTETUT_BACKEND=emulator has them")
+    names = [f"cuda:{i}" for i in range(number)]
+    for i, name in enumerate(names):
+        torch.zeros(1, device=name)  # a GPU has no context before its first use
+        with torch.cuda.device(i):
+            for peer in range(number):
+                if peer != i:
+                    (status,) = runtime.cudaDeviceEnablePeerAccess(peer, 0)
+                    fine = runtime.cudaError_t.cudaSuccess, runtime.cudaError_t.cudaErrorPeerAccessAlreadyEnabled
+                    if status not in fine:
+                        raise Refused(f"{name} cannot use the memory of cuda:{peer}: {status.name}")
+    return names
 
 
 @contextlib.contextmanager
@@ -169,7 +200,7 @@ def _status(script: str, module: bool) -> int:
             _run_cells(script)
         else:
             runpy.run_path(script, run_name="__main__")
-        together.run_until(lambda launch: True, "the end of the program")
+        together.run_until(lambda launch: True)
         return 0
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):

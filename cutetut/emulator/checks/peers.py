@@ -141,7 +141,8 @@ class Peer:
 
     def knowledge(self, word: Word) -> Knowledge:
         """What a release of another launch is worth here."""
-        clocks, past, current = self.side.clocks, {}, []
+        clocks, current = self.side.clocks, []
+        past: dict[int, np.ndarray] = {}
         for at, name in enumerate(word.names):
             if name[0] == self.number and name[1] != self.wave:  # CTAs of this launch that have ended
                 row = past.setdefault(name[1], np.zeros(name[2] + 1, np.int64))
@@ -232,8 +233,8 @@ class Peer:
             if whole is not None:
                 unknown &= clocks.unknown(threads[at], np.full(len(at), whole), np.ones(len(at), np.int64))
             if column is not None:
-                of_warp = agent < other.side.clocks.warps
-                unknown &= self._unknown(threads[at], column, times[mine], lanes[mine] if of_warp else None, reads, view)
+                theirs = lanes[mine] if agent < other.side.clocks.warps else None
+                unknown &= self._unknown(threads[at], column, times[mine], theirs, reads, view)
             late[at, inside] = unknown
         return late
 
@@ -246,7 +247,7 @@ class Peer:
         for i in np.flatnonzero(unknown) if clocks.has_details and lanes is not None else ():
             thread = int(threads[i])
             unknown[i] = not clocks.told_of_lane(thread >> 5, thread & 31, column, int(lanes[i]), int(times[i]))
-        if view != GENERIC and lanes is not None:  # the async proxy sees what a fence of the writer or ours has shown it
+        if view != GENERIC and lanes is not None:  # of stores the async proxy sees what a fence has shown it
             unknown |= ~clocks.knows(threads >> 5, columns, times, view)
         return unknown
 
@@ -271,7 +272,7 @@ class Peer:
         else:
             whose, hint, kind = f"on GPU {other.gpu}", BETWEEN_GPUS, "missing-gpu-order"
         error: EmulatorError = MissingBarrier(
-            f"{verb} {place} on GPU {self.gpu}, which {kernel} {whose} {done}, and nothing orders the two",
+            f"{verb} {place} by GPU {self.gpu}, which {kernel} {whose} {done}, and nothing orders the two",
             threads=threads, hint=hint, kind=kind, locations=(place,),
         )  # fmt: skip
         thread = stamp.thread if stamp.agent < other.side.clocks.warps else None

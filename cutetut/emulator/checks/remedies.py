@@ -26,5 +26,5 @@ BETWEEN_GPUS = (
     "on the host for the one launch before the other"
 )
 NARROW_FOR_GPUS = (
-    "scope .sys on both sides: .gpu includes the threads of one GPU only, so to another GPU such an access is not strong"
+    "scope .sys on both sides: .gpu includes the threads of one GPU only, and between two it makes no access strong"
 )

@@ -354,6 +354,11 @@ def _grad(func: Any, tensor: torch.Tensor, *args: Any) -> Any:
     return _mark(result, gpu_of(tensor)) if result is not None and marked(tensor) else result
 
 
+def _device(func: Any, tensor: torch.Tensor, *_: Any) -> Any:
+    gpu = gpu_of(tensor)
+    return func(tensor) if gpu is None else torch.device("cuda", gpu)
+
+
 _T = torch.Tensor
 # On several GPUs: what looks at a tensor's memory in another way, and what may use tensors of two
 _VIEWS = {
@@ -367,7 +372,7 @@ _EMPTIES = {
 _SPECIAL: dict[Any, Callable[..., Any]] = {
     _T.is_cuda.__get__: lambda func, tensor, *_: marked(tensor),
     _T.is_cpu.__get__: lambda func, tensor, *_: not marked(tensor) and func(tensor),
-    _T.device.__get__: lambda func, tensor, *_: torch.device("cuda", gpu) if (gpu := gpu_of(tensor)) is not None else func(tensor),
+    _T.device.__get__: _device,
     _T.grad.__get__: _grad,
     _T.get_device: lambda func, tensor: gpu if (gpu := gpu_of(tensor)) is not None else func(tensor),
     _T.cuda: _cuda,

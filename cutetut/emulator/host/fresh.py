@@ -146,7 +146,8 @@ def _any_between(low: int, high: int) -> bool:
 def watch(memory: GlobalMemory, others: Iterable[GlobalMemory] = ()) -> None:
     """Before a launch: let it notice loads of new memory, if it can reach any. others: of launches under way."""
     global _starts, _ends
-    reached = {start for one in (memory, *others) for each in one.allocations for start in _between(each.start, each.end)}
+    allocations = [each for one in (memory, *others) for each in one.allocations]
+    reached = {start for each in allocations for start in _between(each.start, each.end)}
     for start in reached:
         _narrow(start)
     if memory.resolver is not None:  # the kernel may find pointers to any memory

@@ -15,10 +15,9 @@ from ..errors import LaunchError
 from ..machine import machine
 from ..machine.memory import GlobalMemory
 from ..machine.residents import SM_COUNT, blocks_per_sm
-from . import concurrent_launches, cuda_api, fresh, gpus, graphs, live, together
+from . import concurrent_launches, cuda_api, fresh, gpus, graphs, live, stream_order, together
 from .cuda_api import CudaCallError
 from .dlpack import Span
-from . import stream_order
 from .stream_order import Moment
 
 Dim = tuple[int, int, int]
@@ -117,7 +116,7 @@ class Launch:
         moment: its place in the order of all launches. With several GPUs it waits for its turn (together.py).
         """
         if gpus.several():
-            where = concurrent_launches.launched(self.stream)
+            where = concurrent_launches.where_launched(self.stream)
             together.issue(together.Issued(moment, self.gpu, where, self._begin, self._ended))
             return
         memory = reachable(possible_pointers(self.kernel.function, self.params), self.arguments)
@@ -147,10 +146,11 @@ class Launch:
         """The stream among those of all GPUs. Raises CudaStatus for one of a GPU that is not the current one."""
         self.gpu = gpus.current
         stream = stream_order.on_gpu(self.stream, self.gpu)
-        if gpus.several() and stream_order.program.gpu_of(stream) != self.gpu:
+        home = stream_order.program.gpu_of(stream)
+        if gpus.several() and home != self.gpu:
             raise CudaCallError(
-                f"a kernel is launched on a stream of GPU {stream_order.program.gpu_of(stream)} while GPU {self.gpu} is "
-                "the current one: CUDA refuses that",
+                f"a kernel is launched on a stream of GPU {home} while GPU {self.gpu} is the current one: CUDA "
+                "refuses that",
                 hint="torch.cuda.set_device, or `with torch.cuda.device(i):` around the launch",
             )
         return stream
@@ -248,7 +248,9 @@ def reachable(words: set[int], arguments: dict[str, Any], gpu: int = 0) -> Globa
 
 def _find_from(gpu: int) -> Find:
     """`live.find`, of the memory that a GPU may use."""
-    return live.find if not gpus.several() else lambda address: live.find(address) if gpus.reaches(gpu, address) else None
+    if not gpus.several():
+        return live.find
+    return lambda address: live.find(address) if gpus.reaches(gpu, address) else None
 
 
 def _closed(address: int, gpu: int) -> str | None:

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
     from ..launch import UnderWay
 
 MOST = 64  # launches that are remembered after their end
-EARLY = (
-    "if the program issues what this waits for later: the host waits here, by {}, before it does; issue all launches "
-    "that wait for each other first"
-)
+EARLY = "or the program launches what this waits for only after {}: issue launches that wait for each other together"
 
 Begin = Callable[[Peer], "UnderWay"]
 
@@ -54,7 +51,7 @@ def issue(issued: Issued) -> None:
 def settle() -> None:
     """The host has waited: run what it has waited for to its end."""
     host = stream_order.program.host
-    run_until(lambda each: host.get(each.moment.lane, 0) >= each.moment.time, "a wait")
+    run_until(lambda each: host.get(each.moment.lane, 0) >= each.moment.time, "this wait of the host")
 
 
 def torch_uses(used: set[int], call: str) -> None:
@@ -62,8 +59,11 @@ def torch_uses(used: set[int], call: str) -> None:
     run_until(lambda each: each.gpu in used, call)
 
 
-def run_until(wanted: Callable[[Issued], bool], what: str) -> None:
-    """Run launches in turns until none is left that is wanted; what: what the host does. Raises what they raise."""
+def run_until(wanted: Callable[[Issued], bool], what: str = "") -> None:
+    """Run launches in turns until none is left that is wanted. Raises what they raise.
+
+    what: what the host does that has to wait for them, if it may launch more afterwards.
+    """
     try:
         while any(map(wanted, _queue)):
             for each in list(_queue):
@@ -74,7 +74,7 @@ def run_until(wanted: Callable[[Issued], bool], what: str) -> None:
                     _ended(each)
     except BaseException as error:
         abandon()
-        if isinstance(error, EmulatorError) and error.kind == "deadlock":
+        if isinstance(error, EmulatorError) and error.kind == "deadlock" and what:
             error.hint = "; ".join(filter(None, (error.hint, EARLY.format(what))))
         raise
     if not _queue:
