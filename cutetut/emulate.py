@@ -140,7 +140,7 @@ def gpus(number: int) -> list[str]:
         _for_good.close()
         _for_good.enter_context(emulated_gpu(gpus=number))
     elif torch.cuda.device_count() < number:
-        raise Refused(f"{torch.cuda.device_count()} GPU here, and {number} are needed; CUTETUT_BACKEND=emulator has them")
+        raise Refused(f"{torch.cuda.device_count()} GPU is here, not {number}; CUTETUT_BACKEND=emulator has them")
     names = [f"cuda:{i}" for i in range(number)]
     for i, name in enumerate(names):
         torch.zeros(1, device=name)  # a GPU has no context before its first use

@@ -244,10 +244,12 @@ class Peer:
         """Of what a column of the clocks did at some times which threads do not know it; lanes: those that did it."""
         clocks, columns = self.side.clocks, np.full(len(threads), column)
         unknown = clocks.unknown(threads, columns, times, reads)
-        for i in np.flatnonzero(unknown) if clocks.has_details and lanes is not None else ():
+        if lanes is None:
+            return unknown
+        for i in np.flatnonzero(unknown) if clocks.has_details else ():
             thread = int(threads[i])
             unknown[i] = not clocks.told_of_lane(thread >> 5, thread & 31, column, int(lanes[i]), int(times[i]))
-        if view != GENERIC and lanes is not None:  # of stores the async proxy sees what a fence has shown it
+        if view != GENERIC:  # of stores the async proxy sees what a fence has shown it
             unknown |= ~clocks.knows(threads >> 5, columns, times, view)
         return unknown
 

@@ -39,7 +39,7 @@ from . import (
 )
 from .patches import Patches
 from .torch_functions import is_cuda
-from .torch_streams import current_stream
+from .torch_streams import current_stream, index_of
 
 ALIGNMENT = 256  # bytes: of all memory that cudaMalloc gives (CUDA C++ Programming Guide, "Device Memory Accesses")
 
@@ -151,10 +151,8 @@ def _move(tensor: torch.Tensor, result: torch.Tensor, to_cuda: bool, gpu: int | 
 
 
 def _index(device: Any) -> int | None:
-    """The number of the GPU that a device argument names; None if it names no GPU, or none in particular."""
-    if device is None or isinstance(device, int):
-        return device
-    return torch.device(device).index if is_cuda(device) else None
+    """The number of the GPU that a device argument names, without an index the current one's; None if it names none."""
+    return index_of(device) if is_cuda(device) else None
 
 
 def _target(func: Any, kwargs: dict[str, Any]) -> bool | None:
@@ -304,7 +302,7 @@ def _to(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Ten
 
 def _cuda(_func: Any, tensor: torch.Tensor, device: Any = None, *_: Any, **kwargs: Any) -> torch.Tensor:
     is_cuda(device)
-    return _move(tensor, tensor, True, _index(device))
+    return _move(tensor, tensor, True, index_of(device))
 
 
 def _cpu(_func: Any, tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:

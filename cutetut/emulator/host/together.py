@@ -85,9 +85,7 @@ def _begins(each: Issued) -> bool:
     """Begin a launch unless one that it comes after has not ended; whether it has begun."""
     if any(each.moment.after(other.moment) for other in _queue if other is not each):
         return False
-    before = frozenset(
-        past.peer.number for past in _past if past.peer is not None and each.moment.after(past.moment)
-    )
+    before = frozenset(past.peer.number for past in _past if past.peer is not None and each.moment.after(past.moment))
     each.peer = Peer(_company, each.gpu, each.launched, before)
     each.running = each.begin(each.peer)
     each.running.scheduler.others_moved = _watch(each)

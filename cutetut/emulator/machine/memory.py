@@ -224,12 +224,12 @@ class GlobalMemory:
     def _out_of_bounds(self, value: int, nbytes: int, address: np.ndarray, sel: Selection, store: bool) -> OutOfBounds:
         bad = threads_of(sel)[address == value]
         verb = "store of" if store else "load of"
-        name = None if self.find(value) else self.freed(value)
-        if name is None and (closed := self.closed(value)) is not None:
+        if (closed := self.closed(value)) is not None:
             return OutOfBounds(
                 f"{verb} {nbytes} bytes at global address {value:#x}, {closed}", threads=bad, hint=PEER,
                 kind="no-peer-access", locations=(Location("global", nbytes=nbytes, address=value),),
             )  # fmt: skip
+        name = None if self.find(value) else self.freed(value)
         overruns = any(self.find(lane) for lane in address.tolist())  # other lanes say which tensor was meant
         if name is not None and not overruns:
             return OutOfBounds(
