@@ -33,7 +33,7 @@ from .emulator import findings
 from .emulator.checks import tolerance
 from .emulator.errors import EmulatorError
 from .emulator.host import compilation, compile_cache, cuda_torch, driver, fresh, live, newer_gpus, pool, together
-from .emulator.host.gpus import MOST as MOST_GPUS
+from .emulator.host import gpus as devices
 from .emulator.host.patches import Patches
 
 _HERE = str(Path(__file__).parent)
@@ -93,8 +93,8 @@ def emulated_gpu(
     Gives a list to which everything that the emulator finds is added. The arguments are as in `run`. Afterwards the
     environment, torch and CuTe DSL are as before. Raises Refused.
     """
-    if not 1 <= gpus <= MOST_GPUS:
-        raise Refused(f"{gpus} GPUs; there can be 1 to {MOST_GPUS}, as many as NVLink joins in one host")
+    if not 1 <= gpus <= devices.MOST:
+        raise Refused(f"{gpus} GPUs; there can be 1 to {devices.MOST}, as many as NVLink joins in one host")
     try:
         tolerated = _tolerated(warn, waive)
         backend.select("emulator")
@@ -137,8 +137,9 @@ def gpus(number: int) -> list[str]:
     from cuda.bindings import runtime
 
     if not backend.activate().on_gpu:
-        _for_good.close()
-        _for_good.enter_context(emulated_gpu(gpus=number))
+        if devices.count < number:
+            _for_good.close()
+            _for_good.enter_context(emulated_gpu(gpus=number))
     elif torch.cuda.device_count() < number:
         raise Refused(f"{torch.cuda.device_count()} GPU is here, not {number}; CUTETUT_BACKEND=emulator has them")
     names = [f"cuda:{i}" for i in range(number)]
