@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 SPINNING = "the value that the loop waits for, who writes what it looks at, and whether those threads can get there"
 
 PATIENCE = 16384  # turns of the scheduler, less than a second
+BESIDE_OTHERS = 4096  # the same of a launch that takes turns with others: each is given it twice
 
 
 def watch(scheduler: Scheduler) -> Callable[[int], None] | None:
@@ -55,9 +56,9 @@ class Spinning:
         if block not in self.blocks:
             self.last_other = s.turn
             s.moved += 1
-        elif s.turn - self.last_other > PATIENCE:
+        elif s.turn - self.last_other > (PATIENCE if s.others_moved is None else BESIDE_OTHERS):
             self.last_other = s.turn
-            if not s.machine.pending.complete_oldest() and not s.others_moved():
+            if not s.machine.pending.complete_oldest() and not (s.others_moved and s.others_moved()):
                 s.give_up()
 
 

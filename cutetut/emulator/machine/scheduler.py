@@ -61,7 +61,7 @@ class Scheduler(Reporter):
         self.turn = 0
         self.clusters: list[int] = (machine.cta_of // machine.cluster_size).tolist()  # of each thread
         self.moved = 0  # turns that were more than another look at memory
-        self.others_moved: Callable[[], bool] = lambda: False  # whether another launch has, since this was asked last
+        self.others_moved: Callable[[], bool] | None = None  # beside others: whether one has, since this was asked last
 
     def tolerates(self, kind: str, error: EmulatorError, inst: Instruction) -> bool:
         """Whether the user wants the kernel to go on after this error; if so it has been reported (tolerance.py).
