@@ -219,9 +219,13 @@ def test_every_page_opens_without_an_error(chrome: Chrome, book: Path) -> None:
         assert_clean(chrome, book.as_uri())
 
 
+SHRUNK = """return [...document.querySelectorAll("div.cell_output > img")].filter(
+    (image) => image.offsetWidth < Math.min(image.naturalWidth, 700)).map((image) => image.src)"""
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_no_page_is_wider_than_the_screen(book: Path, width: int) -> None:
-    """Wide tables and code scroll inside their own boxes, on a phone too."""
+    """Wide tables, code and figures scroll inside their own boxes, on a phone too; no figure is too small to read."""
     with chromium(width, 844) as browser:
         for page in sorted(book.rglob("*.html")):
             if "_static" in page.parts or page == book / "index.html":  # which leads on to the first page
@@ -230,3 +234,4 @@ def test_no_page_is_wider_than_the_screen(book: Path, width: int) -> None:
             wait(browser, "footer")
             size = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
             assert size[0] <= size[1], page.name
+            assert browser.execute_script(SHRUNK) == [], page.name

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from .coalescing import SECTOR
 
@@ -31,9 +32,9 @@ class Traffic:
     end: int = 0
 
     def add(self, other: Traffic) -> None:
-        for name in ("requests", "asked", "sectors", "wavefronts", "conflicts"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.cover(other.first, other.end)
+        for name in (one.name for one in fields(self)):
+            combine = {"first": min, "end": max}.get(name, operator.add)
+            setattr(self, name, combine(getattr(self, name), getattr(other, name)))
 
     def cover(self, first: int, end: int) -> None:
         """Take in bytes `first` to `end` of shared memory, the latter excluded."""
