@@ -82,6 +82,9 @@ def _add_emulate(commands: Subcommands) -> None:
     )
     for option, (variable, values, meaning) in SETTINGS.items():
         emulate.add_argument(option, metavar=values, help=f"{meaning} (or {variable} in the environment)")
+    emulate.add_argument(
+        "--gpus", type=_count, default=1, metavar="N", help="how many GPUs the script sees; they run at the same time"
+    )
     emulate.add_argument("--report", metavar="FILE", default="", help="write the findings to this file, as JSON")
     emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
     emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
@@ -122,15 +125,17 @@ def _run(options: argparse.Namespace) -> int:
 
         asked = {variable: getattr(options, option[2:]) for option, (variable, *_) in SETTINGS.items()}
         settings = {variable: value for variable, value in asked.items() if value is not None}
-        tolerated = options.warn, options.waive
-        return emulate.run(options.script, options.args, options.module, *tolerated, options.report, settings)
+        return emulate.run(
+            options.script, options.args, options.module, options.warn, options.waive, options.report, settings,
+            options.gpus,
+        )  # fmt: skip
     return _on_notebooks(options)
 
 
 def _with_kinds(argv: list[str]) -> list[str]:
     """A bare --warn means all kinds: without this argparse would take the script for its value."""
     for i, word in enumerate(argv):
-        if i and not word.startswith("-") and argv[i - 1] not in ("--waive", "--report", *SETTINGS):
+        if i and not word.startswith("-") and argv[i - 1] not in ("--waive", "--report", "--gpus", *SETTINGS):
             break  # the script: what follows is its own
         if word == "--warn":
             argv[i] = "--warn=all"

@@ -5,6 +5,7 @@
     python -m cutetut emulate notebook.ipynb
     python -m cutetut emulate --warn script.py                           go on after errors that are often harmless
     python -m cutetut emulate --waive race@kernel.py:12 script.py        accept one of them at one line
+    python -m cutetut emulate --gpus 2 script.py                         two GPUs, which reach each other's memory
     python -m cutetut emulate --report found.json script.py              write all that is found as data, too
 
 The script sees a CUDA device: `.cuda()`, `device="cuda"`, torch.cuda's streams and events, and the CUDA
@@ -14,6 +15,7 @@ driver's own functions.  Its kernels run in the emulator.  Everything else is as
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -30,7 +32,8 @@ from . import backend
 from .emulator import findings
 from .emulator.checks import tolerance
 from .emulator.errors import EmulatorError
-from .emulator.host import compilation, compile_cache, cuda_torch, driver, fresh, live, newer_gpus, pool
+from .emulator.host import compilation, compile_cache, cuda_torch, driver, fresh, live, newer_gpus, pool, together
+from .emulator.host import gpus as devices
 from .emulator.host.patches import Patches
 
 _HERE = str(Path(__file__).parent)
@@ -47,7 +50,7 @@ def own_cache() -> Path:
 
 def run(
     script: str, args: list[str], module: bool = False, warn: str = "", waive: Sequence[str] = (), report: str = "",
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None, gpus: int = 1,
 ) -> int:  # fmt: skip
     """Run a script, a notebook or, by its name, a module as `__main__` with its arguments.
 
@@ -67,7 +70,7 @@ def run(
         return 2
     file = Path(report).absolute()  # the script may change the folder
     try:
-        with _unchanged_process(), emulated_gpu(warn, waive, settings) as found:
+        with _unchanged_process(), emulated_gpu(warn, waive, settings, gpus) as found:
             sys.argv = [script, *args]
             sys.path[0:1] = [os.getcwd() if module else str(Path(script).resolve().parent)]
             status = _status(script, module)
@@ -83,13 +86,15 @@ class Refused(RuntimeError):
 
 @contextlib.contextmanager
 def emulated_gpu(
-    warn: str = "", waive: Sequence[str] = (), settings: Mapping[str, str] | None = None
+    warn: str = "", waive: Sequence[str] = (), settings: Mapping[str, str] | None = None, gpus: int = 1
 ) -> Iterator[list[findings.Report]]:
-    """While it lasts, this process has an emulated H200: torch.cuda, CuTe DSL and CUDA's driver answer as with one.
+    """While it lasts, this process has emulated H200s: torch.cuda, CuTe DSL and CUDA's driver answer as with real ones.
 
     Gives a list to which everything that the emulator finds is added. The arguments are as in `run`. Afterwards the
     environment, torch and CuTe DSL are as before. Raises Refused.
     """
+    if not 1 <= gpus <= devices.MOST:
+        raise Refused(f"{gpus} GPUs; there can be 1 to {devices.MOST}, as many as NVLink joins in one host")
     try:
         tolerated = _tolerated(warn, waive)
         backend.select("emulator")
@@ -105,7 +110,7 @@ def emulated_gpu(
             backend.start_emulator()
         live.on_device, live.lookup = cuda_torch.marked, pool.find
         _redirect_caches()
-        with cuda_torch.whole_device(patches), findings.collecting() as found:
+        with cuda_torch.whole_device(patches, gpus), findings.collecting() as found:
             yield found
     finally:
         patches.restore()
@@ -117,6 +122,37 @@ def emulated_gpu(
         fresh.clear()
         os.environ.clear()
         os.environ.update(environment)
+
+
+_for_good = contextlib.ExitStack()
+atexit.register(_for_good.close)
+
+
+def gpus(number: int) -> list[str]:
+    """So many GPUs for the rest of the process, real ones or emulated, each of which may use the others' memory.
+
+    Returns their names, "cuda:0" and so on. Raises Refused on a host that has GPUs, but too few.
+    """
+    import torch
+    from cuda.bindings import runtime
+
+    if not backend.activate().on_gpu:
+        if devices.count < number:
+            _for_good.close()
+            _for_good.enter_context(emulated_gpu(gpus=number))
+    elif torch.cuda.device_count() < number:
+        raise Refused(f"{torch.cuda.device_count()} GPU is here, not {number}; CUTETUT_BACKEND=emulator has them")
+    names = [f"cuda:{i}" for i in range(number)]
+    for i, name in enumerate(names):
+        torch.zeros(1, device=name)  # a GPU has no context before its first use
+        with torch.cuda.device(i):
+            for peer in range(number):
+                if peer != i:
+                    (status,) = runtime.cudaDeviceEnablePeerAccess(peer, 0)
+                    fine = runtime.cudaError_t.cudaSuccess, runtime.cudaError_t.cudaErrorPeerAccessAlreadyEnabled
+                    if status not in fine:
+                        raise Refused(f"{name} cannot use the memory of cuda:{peer}: {status.name}")
+    return names
 
 
 @contextlib.contextmanager
@@ -165,6 +201,7 @@ def _status(script: str, module: bool) -> int:
             _run_cells(script)
         else:
             runpy.run_path(script, run_name="__main__")
+        together.run_until(lambda launch: True)
         return 0
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -13,6 +16,7 @@ from .checks import deadlock, spinning
 from .checks.concurrent import Concurrency, Footprint, Turn
 from .checks.marked_loads import MarkedLoads
 from .checks.ordering import Ordering
+from .checks.peers import Peer, stuck
 from .checks.written import ANYWHERE, WHOLE, writers
 from .compiled.picking import CompiledPicker
 from .decoding import decode
@@ -71,37 +75,87 @@ def launch(
 
     Raises a subclass of EmulatorError for anything the hardware forbids or does not define.
     """
-    started = time.perf_counter()
-    load_all()
-    function = module.kernels.get(kernel)
-    if function is None:
-        raise LaunchError(f"the module has no kernel {kernel}")
     shape = Launch(grid, block, cluster, dynamic_smem, tuple(params), cooperative, stream, programmatic, previous)
-    with own_failures("it prepared the launch"):
-        machine = Machine(module, function, shape, memory, out)
-        machine.checks = memory.checks = machine.unit(Ordering)
-        _watch(machine)
-        beside = None
-        if turn is not None:
-            memory.watch(None)
-            beside = Concurrency(machine, turn)
-    progress = Progress(kernel_name(function), len(machine.order))
-    try:
-        with own_failures("it decoded the kernel"):
-            scheduler = Scheduler(machine, _budget(budget), checks(), progress.at)
-        with np.errstate(all="ignore"), own_failures("it ran the kernel", scheduler.locate):
-            for first in range(0, len(machine.order), machine.residents):
-                scheduler.run_wave(first)
-        machine.written = machine.unit(Ordering).written()
-        with own_failures("it compared the launch with others"):
-            footprint = None if beside is None else beside.over()
-    except EmulatorError as error:
-        error.tell()
-        raise
-    finally:  # Ctrl-C comes this way, too
-        progress.close()
-        machine.release()
-    return LaunchReport(kernel, machine.counters, time.perf_counter() - started, machine.written, footprint)
+    running = UnderWay(module, kernel, shape, memory, turn, out=out, budget=budget)
+    while not running.go_on():
+        pass
+    return running.report
+
+
+class UnderWay:
+    """A launch that runs as far as it is told to, so that several can take turns. Arguments as those of `launch`.
+
+    peer: the launch among those of other GPUs and streams that may run at the same time.
+    """
+
+    def __init__(
+        self, module: Module, kernel: str, shape: Launch, memory: GlobalMemory, turn: Turn | None = None,
+        peer: Peer | None = None, *, out: TextIO | None = None, budget: int | None = None,
+    ) -> None:  # fmt: skip
+        self.started = time.perf_counter()
+        load_all()
+        function = module.kernels.get(kernel)
+        if function is None:
+            raise LaunchError(f"the module has no kernel {kernel}")
+        self.name, self.peer, self.first = kernel, peer, 0
+        self.beside: Concurrency | None = None
+        self.footprint: Footprint | None = None
+        with own_failures("it prepared the launch"):
+            self.machine = machine = Machine(module, function, shape, memory, out)
+            machine.checks = memory.checks = machine.unit(Ordering)
+            _watch(machine)
+            if turn is not None:
+                memory.watch(None)
+                self.beside = Concurrency(machine, turn)
+            if peer is not None:
+                memory.watch(None)
+                machine.unit(Ordering).join(peer)
+        self.progress = Progress(kernel_name(function), len(machine.order))
+        with self._ends(), own_failures("it decoded the kernel"):
+            self.scheduler = Scheduler(machine, _budget(budget), checks(peer), self.progress.at)
+            self.scheduler.begin_wave(0)
+
+    def go_on(self, turns: int | None = None) -> bool:
+        """Run it, for so many turns at most; whether it has ended."""
+        machine, scheduler = self.machine, self.scheduler
+        with self._ends():
+            with np.errstate(all="ignore"), own_failures("it ran the kernel", scheduler.locate):
+                while scheduler.run_wave(turns):
+                    self.first += machine.residents
+                    if self.first >= len(machine.order):
+                        break
+                    scheduler.begin_wave(self.first)
+                else:
+                    return False
+            machine.written = machine.unit(Ordering).written()
+            with own_failures("it compared the launch with others"):
+                self.footprint = None if self.beside is None else self.beside.over()
+            if self.peer is not None:
+                self.peer.ends()
+        self.close()
+        return True
+
+    @property
+    def report(self) -> LaunchReport:
+        """Of a launch that has ended."""
+        seconds = time.perf_counter() - self.started
+        return LaunchReport(self.name, self.machine.counters, seconds, self.machine.written, self.footprint)
+
+    def close(self) -> None:
+        """It has ended, or nobody will go on with it."""
+        self.progress.close()
+        self.machine.release()
+
+    @contextlib.contextmanager
+    def _ends(self) -> Iterator[None]:
+        """A launch that fails is over; Ctrl-C comes this way, too."""
+        try:
+            yield
+        except BaseException as error:
+            if isinstance(error, EmulatorError):
+                error.tell()
+            self.close()
+            raise
 
 
 def _watch(machine: Machine) -> None:
@@ -121,10 +175,11 @@ def _watch(machine: Machine) -> None:
             memory.watch(address, instructions)  # what is no address is in no allocation
 
 
-def checks() -> Checks:
-    """Decoding and the checks of one launch."""
+def checks(peer: Peer | None = None) -> Checks:
+    """Decoding and the checks of one launch, which may be one among others."""
     loads = MarkedLoads(decode)
-    return Checks(decode, deadlock.why, spinning.watch, loads.program_after, loads.tolerates, CompiledPicker)
+    why = deadlock.why if peer is None else functools.partial(stuck, why=deadlock.why, own=peer)
+    return Checks(decode, why, spinning.watch, loads.program_after, loads.tolerates, CompiledPicker)
 
 
 def _budget(budget: int | None) -> int:

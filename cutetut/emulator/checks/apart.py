@@ -56,6 +56,12 @@ class Apart:
             if mask & lanes:
                 yield known
 
+    def everything(self) -> Iterator[np.ndarray]:
+        """What any lane of any warp has learned."""
+        for groups in self.groups.values():
+            for _, known in groups:
+                yield known
+
     def take(self, warp: int) -> list[np.ndarray]:
         """The lanes meet: what they had learned apart, which is all theirs now."""
         return [known for _, known in self.groups.pop(warp, ())]

@@ -358,6 +358,8 @@ class AsyncOrdering(UnitState):
         shadow = self._written_region(hosts)
         if shadow is None:
             return
+        if self.order.peer is not None:
+            self.order.peer.copies(hosts, nbytes, thread, inst, verb, False)
         where = shadow.where(hosts, nbytes)
         if not self._unseen_writes(shadow, where, thread).any():
             return
@@ -385,6 +387,8 @@ class AsyncOrdering(UnitState):
         if shadow is None:
             return
         order, where = self.order, shadow.where(hosts, nbytes).ravel()
+        if order.peer is not None:
+            order.peer.copies(hosts, nbytes, thread, inst, "a bulk store to", True)
         if self._overwritten(shadow, where, thread, reduces).any():
             lowest = np.unique(where)  # what is told is about the lowest address
             late, found = self._overwritten(shadow, lowest, thread, reduces), shadow.wrote[lowest]

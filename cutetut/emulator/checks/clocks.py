@@ -190,6 +190,10 @@ class Clocks:
         if self.base <= time and any(time <= known[agent] for known in self.apart.of(warp, 1 << lane)
                                      if agent < len(known)):  # fmt: skip
             return True
+        return self.told_of_lane(warp, lane, agent, other_lane, time)
+
+    def told_of_lane(self, warp: int, lane: int, agent: int, other_lane: int, time: int) -> bool:
+        """Whether a lane has heard by a partial release of what a lane of another warp did at a time."""
         return any(
             mask >> other_lane & 1 and time <= until and viewers >> lane & 1
             for (mask, viewers), until in self._lanes.get((warp, agent), {}).items()

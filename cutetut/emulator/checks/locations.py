@@ -13,6 +13,7 @@ import numpy as np
 
 from ..machine.access import CLUSTER, CTA, GPU, SYS, Access, Kind
 from .clocks import ALL_LANES, Clocks, Knowledge
+from .peers import Peer, Word
 
 MOST_SEEN = 256  # releases that a warp remembers until a fence
 
@@ -24,6 +25,8 @@ class Release:
     scope: int
     cta: int  # of the releasing warp, counted over all waves
     knowledge: Knowledge
+    of: Peer | None = None  # the launch that released it, if there are several at a time,
+    word: Word | None = None  # and what it tells the others
 
 
 class Locations:
@@ -36,6 +39,11 @@ class Locations:
         self.fences: dict[int, dict[int, Knowledge]] = {}  # warp -> scope -> what its last fence made ready
         # warp -> what it has read and no fence has acquired yet, and the lanes that have
         self.seen: dict[int, list[tuple[Release, int]]] = {}
+        self.peer: Peer | None = None
+
+    def join(self, peer: Peer) -> None:
+        """Other launches run at the same time: what is released here is for them, too, and the other way round."""
+        self.peer, self.found = peer, peer.company.found  # type: ignore[assignment]
 
     def new_wave(self, first_cta: int) -> None:
         self.first_cta = first_cta
@@ -47,7 +55,7 @@ class Locations:
         one = np.array([warp])
         for release, readers in self.seen.get(warp, ()) if acquires else ():
             if readers & lanes and self._reaches(release, scope, warp):
-                self.clocks.acquire(one, release.knowledge, np.array([readers & lanes], np.uint32))
+                self.clocks.acquire(one, self._worth(release), np.array([readers & lanes], np.uint32))
         if releases:
             self.fences.setdefault(warp, {})[scope] = self.clocks.release(one, np.array([lanes], np.uint32))
 
@@ -65,7 +73,7 @@ class Locations:
         """Lanes of warps have seen, relaxed, that something has happened: a fence of theirs will acquire it."""
         for i, warp in enumerate(warps.tolist()):
             mask = int(ALL_LANES if lanes is None else lanes[i])
-            self.observe(warp, mask, Release(SYS, self._cta(warp), known))
+            self.observe(warp, mask, Release(SYS, self._cta(warp), known, self.peer))
 
     def meet(self, warps: np.ndarray) -> None:
         """The lanes of each of these warps meet: a fence of any acquires what one has read before.
@@ -107,7 +115,7 @@ class Locations:
             if not self._reaches(release, access.scope, warp):
                 continue
             if access.acquires:
-                self.clocks.acquire(np.array([warp]), release.knowledge, np.array([lanes], np.uint32))
+                self.clocks.acquire(np.array([warp]), self._worth(release), np.array([lanes], np.uint32))
             else:
                 self.observe(warp, lanes, release)
 
@@ -115,20 +123,31 @@ class Locations:
         """An atomic operation goes on with the releases before it; a plain strong store ends those of others."""
         cta = self._cta(warp)
         before = self.found.get(host, [])
-        releases = before if access.kind is Kind.ATOMIC else [r for r in before if r.cta == cta and r.scope == CTA]
+        releases = before if access.kind is Kind.ATOMIC else [r for r in before if self._own(r, CTA, cta)]
         ready = [(min(scope, access.scope), known) for scope, known in self.fences.get(warp, {}).items()]
         if access.releases:
             ready.append((access.scope, self.clocks.release(np.array([warp]), np.array([mask], np.uint32))))
         elif access.kind is not Kind.ATOMIC and not ready:
             releases = []
         for scope, known in ready:
-            same = next((r for r in releases if r.scope == scope and (r.cta == cta or scope >= GPU)), None)
+            same = next((r for r in releases if self._own(r, scope, cta)), None)
             merged = known if same is None else known.join(same.knowledge)
-            releases = [r for r in releases if r is not same] + [Release(scope, cta, merged)]
+            word = None if self.peer is None or scope < GPU else self.peer.word(merged)
+            releases = [r for r in releases if r is not same] + [Release(scope, cta, merged, self.peer, word)]
         if releases:
             self.found[host] = releases
         else:
             self.found.pop(host, None)
+
+    def _own(self, release: Release, scope: int, cta: int) -> bool:
+        """Whether this launch made a release of this scope, and one CTA all that such a release counts for."""
+        return release.of is self.peer and release.scope == scope and (release.cta == cta or scope >= GPU)
+
+    def _worth(self, release: Release) -> Knowledge:
+        """What a release that reaches a thread tells it."""
+        if release.of is self.peer or self.peer is None or release.word is None:
+            return release.knowledge
+        return self.peer.knowledge(release.word)
 
     def _cta(self, warp: int) -> int:
         return self.first_cta + int(self.cta_of_warp[warp])
@@ -136,6 +155,8 @@ class Locations:
     def _reaches(self, release: Release, scope: int, warp: int) -> bool:
         """Whether each side is within the scope of the other."""
         cta, least = self._cta(warp), min(scope, release.scope)
+        if self.peer is not None and release.of is not None and release.of is not self.peer:
+            return self.peer.includes(release.of, least)
         if least >= GPU or cta == release.cta:
             return least >= CTA
         return least >= CLUSTER and cta // self.cluster_size == release.cta // self.cluster_size

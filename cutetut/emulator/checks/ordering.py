@@ -18,6 +18,7 @@ from . import stamps
 from .clocks import ALL_LANES, ASYNC_GLOBAL, ASYNC_SHARED, Clocks, Knowledge
 from .guests import Guests
 from .locations import Locations
+from .peers import Peer, Side
 from .previous import Region, Written
 from .race_reports import Reports
 from .shadow import CHUNK, LatestFirst, Shadow, WarpRows
@@ -44,19 +45,33 @@ class Ordering(UnitState):
         self.regions: dict[int, Shadow] = {}  # of allocations that the launch may write, by their start
         self.cluster_of_agent = self.cluster_of_warp.astype(np.int64)
         self.waves = 0
+        self.peer: Peer | None = None  # this launch among others that run at the same time
         self.grid: int | None = None  # the agent that stands for the kernel before a dependent launch
         self.holes: np.ndarray | None = None  # bytes of shared memory that are as if nothing had written them
         self.lenient = False  # an ordinary access may find unwritten bytes (holes.py), and then
         self.touched = np.empty(0, np.int64)  # this is the host address of each thread's access
         stamps.check_limits(len(machine.kernel.body), self.clocks.warps, 0)
 
+    def join(self, peer: Peer) -> None:
+        """Other launches run at the same time, on this GPU or on others."""
+        side = Side(
+            self.machine, self.clocks, self.reports, self.regions, self.strength, self.new_agent, lambda: self.grid
+        )
+        peer.joins(side)
+        self.peer = peer
+        self.locations.join(peer)
+
     def reset(self) -> None:
         """New CTAs: their shared memory holds nothing; global memory stays as it is."""
         if self.waves:
+            if self.peer is not None:
+                self.peer.ends()
             self.clocks.new_wave()
         self.locations.new_wave(self.waves * self.machine.residents)
         self.waves += 1
         self.clocks.alive[:] = _lane_masks(self.machine.live)
+        if self.peer is not None:
+            self.peer.new_wave(self.waves)
         self.cluster_of_agent = self.cluster_of_warp.astype(np.int64)
         self.guests.reset()
         if self.holes is not None:
@@ -186,6 +201,8 @@ class Ordering(UnitState):
         wrote = shadow.wrote[where]
         if access.non_coherent and int(wrote.max()) > 0:
             self.reports.non_coherent(shadow, wrote, host, threads_of(sel), access, self.grid)
+        if self.peer is not None:
+            self.peer.touches(host, threads_of(sel), access)
         self.plain(shadow, host, where, wrote, sel, threads_of(sel), access)
 
     def flag(self, host: np.ndarray, threads: np.ndarray, access: Access) -> None:

@@ -20,3 +20,11 @@ NARROW = (
     "scope=MemScopeKind.CLUSTER of that mbarrier_arrive, or cute.arch.fence_acq_rel_cluster() before it: with the "
     "scope of the CTA, its default, it tells another CTA only that this one has finished reading"
 )
+BETWEEN_GPUS = (
+    "a flag between the two GPUs: st.release.sys (or fence.acq_rel.sys, then a store) after the first access, "
+    "ld.acquire.sys (or a load, then the fence) before the second, flag and fences at the scope of the system; or wait "
+    "on the host for the one launch before the other"
+)
+NARROW_FOR_GPUS = (
+    "scope .sys on both sides: .gpu includes the threads of one GPU only, and between two it makes no access strong"
+)

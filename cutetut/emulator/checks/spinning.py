@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 SPINNING = "the value that the loop waits for, who writes what it looks at, and whether those threads can get there"
 
 PATIENCE = 16384  # turns of the scheduler, less than a second
+BESIDE_OTHERS = 4096  # the same of a launch that takes turns with others: each is given it twice
 
 
 def watch(scheduler: Scheduler) -> Callable[[int], None] | None:
@@ -50,13 +51,14 @@ class Spinning:
         self.last_other = 0  # the turn in which a block outside of such loops was last executed
 
     def executing(self, block: int) -> None:
-        """A block is executed; raises Deadlock if for long it was only such loops, and nothing is under way."""
+        """A block is executed; raises Deadlock if for long it was only such loops, here and in other launches."""
         s = self.scheduler
         if block not in self.blocks:
             self.last_other = s.turn
-        elif s.turn - self.last_other > PATIENCE:
+            s.moved += 1
+        elif s.turn - self.last_other > (PATIENCE if s.others_moved is None else BESIDE_OTHERS):
             self.last_other = s.turn
-            if not s.machine.pending.complete_oldest():
+            if not s.machine.pending.complete_oldest() and not (s.others_moved and s.others_moved()):
                 s.give_up()
 
 

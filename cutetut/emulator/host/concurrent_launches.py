@@ -79,7 +79,7 @@ def turn(moment: Moment, stream: int) -> Turn | None:
     _past.clear()
     _past.extend(kept)
     others = [_alive(past) for past in kept if not moment.after(past.moment)]
-    return Turn(_launched(stream), tuple(other for other in others if other.pieces))
+    return Turn(where_launched(stream), tuple(other for other in others if other.pieces))
 
 
 def over(moment: Moment, stream: int, report: LaunchReport) -> None:
@@ -87,7 +87,7 @@ def over(moment: Moment, stream: int, report: LaunchReport) -> None:
     if isinstance(report.footprint, Footprint):
         _remember(moment, report.footprint)
     elif _watching and isinstance(report.written, Written):
-        _early.append((moment, report.written, _launched(stream)))
+        _early.append((moment, report.written, where_launched(stream)))
         while len(_early) > 1 and sum(written.nbytes for _, written, _ in _early) > MOST_BYTES:
             _early.popleft()
 
@@ -108,9 +108,9 @@ def _owner(address: int) -> Hashable | None:
     return pool.owner(address) or live.owner(address)
 
 
-def _launched(stream: int) -> str:
+def where_launched(stream: int) -> str:
     """How messages say where and on which stream the program launches."""
-    name = f"stream {stream:#x}" if stream not in (stream_order.DEFAULT, stream_order.LEGACY) else "the default stream"
+    name = "the default stream" if stream <= stream_order.LEGACY else f"stream {stream:#x}"
     places = [describe(frame.f_code.co_filename, frame.f_lineno) for frame in _program(sys._getframe(1))]
     called = f" (called at {places[1]})" if len(places) > 1 else ""
     return f"on {name} at {places[0]}{called}" if places else f"on {name}"

@@ -20,7 +20,7 @@ import cuda.bindings.runtime as runtime
 
 from ..errors import EmulatorError
 from ..machine.residents import blocks_per_sm
-from . import device, graphs, live, stream_order
+from . import device, gpus, graphs, live, stream_order
 
 Function = Callable[..., Any]
 _handles = itertools.count(0x1000)
@@ -88,7 +88,7 @@ def _event_new(*_: Any) -> tuple[int]:
 
 
 def _event_record(event: Any, stream: Any = 0, *_: Any) -> tuple[()]:
-    record(int(event), int(stream))
+    record(int(event), _stream(stream))
     return ()
 
 
@@ -104,19 +104,23 @@ def _event_drop(event: Any) -> tuple[()]:
     return ()
 
 
+def _stream(stream: Any) -> int:
+    return stream_order.on_gpu(int(stream), gpus.current)
+
+
 def _stream_waits(stream: Any, event: Any, *_: Any) -> tuple[()]:
-    graphs.waited(int(stream), int(event))
+    graphs.waited(_stream(stream), int(event))
     return ()
 
 
 def _wait_for(stream: int | None, call: str) -> tuple[()]:
     graphs.forbid(call, stream)
-    stream_order.program.host_waits(stream)
+    stream_order.program.host_waits(stream, gpus.current if stream is None else None)
     return ()
 
 
 def _stream_done(stream: Any) -> tuple[()]:
-    stream_order.program.host_waits(int(stream))
+    stream_order.program.host_waits(_stream(stream))
     return ()
 
 
@@ -127,11 +131,13 @@ def _event_done(event: Any) -> tuple[()]:
 
 def _new_stream(flags: Any = 0, *_: Any) -> tuple[int]:
     handle = new_handle()
-    stream_order.program.created(handle, blocking=not int(flags) & NON_BLOCKING)
+    stream_order.program.created(handle, blocking=not int(flags) & NON_BLOCKING, gpu=gpus.current)
     return (handle,)
 
 
 def _begin_capture(stream: Any, *_: Any) -> tuple[()]:
+    if gpus.several():
+        raise CudaCallError("CUDA graphs are not emulated on several GPUs", hint="one GPU, without --gpus")
     graphs.begin(int(stream))
     return ()
 
@@ -216,6 +222,28 @@ def _fill(width: int) -> Function:
     return fill
 
 
+def _use_gpu(gpu: Any) -> tuple[()]:
+    try:
+        gpus.use(int(gpu))
+    except ValueError:
+        raise _Refused("InvalidDevice") from None
+    return ()
+
+
+def _enable_peer(peer: Any, _flags: Any = 0) -> tuple[()]:
+    if not 0 <= int(peer) < gpus.count or int(peer) == gpus.current:
+        raise _Refused("InvalidDevice")
+    if not gpus.enable(gpus.current, int(peer)):
+        raise _Refused("PeerEnabled")
+    return ()
+
+
+def _disable_peer(peer: Any) -> tuple[()]:
+    if not gpus.disable(gpus.current, int(peer)):
+        raise _Refused("PeerNotEnabled")
+    return ()
+
+
 def _library(*_: Any) -> tuple[int]:
     return (new_handle(),)
 
@@ -233,7 +261,7 @@ _COMMON: dict[str, Function] = {
     "StreamCreateWithFlags": _new_stream,
     "StreamCreateWithPriority": _new_stream,
     "StreamWaitEvent": _stream_waits,
-    "StreamSynchronize": lambda stream: _wait_for(int(stream), "StreamSynchronize"),
+    "StreamSynchronize": lambda stream: _wait_for(_stream(stream), "StreamSynchronize"),
     "StreamBeginCapture": _begin_capture,
     "StreamEndCapture": _end_capture,
     "GraphInstantiate": _instantiate,
@@ -258,7 +286,8 @@ _COMMON: dict[str, Function] = {
 _DRIVER: dict[str, Function] = {f"cu{name}": function for name, function in _COMMON.items()} | {
     "cuInit": _nothing,
     "cuDriverGetVersion": lambda: (driver.CUDA_VERSION,),
-    "cuDeviceGetCount": lambda: (1,),
+    "cuDeviceGetCount": lambda: (gpus.count,),
+    "cuDeviceCanAccessPeer": lambda device, peer: (int(int(device) != int(peer)),),
     "cuDeviceGet": lambda ordinal: (ordinal,),
     "cuDeviceGetName": lambda _length, _device: (device.NAME.encode(),),
     "cuDeviceGetAttribute": _attribute,
@@ -271,7 +300,7 @@ _DRIVER: dict[str, Function] = {f"cu{name}": function for name, function in _COM
     "cuCtxSetCurrent": _nothing,
     "cuCtxPushCurrent": _nothing,
     "cuCtxPopCurrent": lambda: (1,),
-    "cuCtxGetDevice": lambda: (0,),
+    "cuCtxGetDevice": lambda: (gpus.current,),
     "cuCtxSynchronize": lambda: _wait_for(None, "cuCtxSynchronize"),
     "cuStreamIsCapturing": lambda stream: (driver.CUstreamCaptureStatus(graphs.capturing(int(stream))),),
     "cuStreamCreate": _new_stream,
@@ -300,9 +329,12 @@ _DRIVER: dict[str, Function] = {f"cu{name}": function for name, function in _COM
 }  # fmt: skip
 
 _RUNTIME: dict[str, Function] = {f"cuda{name}": function for name, function in _COMMON.items()} | {
-    "cudaGetDeviceCount": lambda: (1,),
-    "cudaGetDevice": lambda: (0,),
-    "cudaSetDevice": _nothing,
+    "cudaGetDeviceCount": lambda: (gpus.count,),
+    "cudaGetDevice": lambda: (gpus.current,),
+    "cudaSetDevice": _use_gpu,
+    "cudaDeviceCanAccessPeer": lambda device, peer: (int(device != peer),),
+    "cudaDeviceEnablePeerAccess": _enable_peer,
+    "cudaDeviceDisablePeerAccess": _disable_peer,
     "cudaDeviceSynchronize": lambda: _wait_for(None, "cudaDeviceSynchronize"),
     "cudaStreamIsCapturing": lambda stream: (runtime.cudaStreamCaptureStatus(graphs.capturing(int(stream))),),
     "cudaDeviceGetAttribute": _attribute,
@@ -342,7 +374,8 @@ _DRIVER_CODES = {
 }  # fmt: skip
 _RUNTIME_CODES = {
     "InvalidValue": "cudaErrorInvalidValue", "InvalidHandle": "cudaErrorInvalidResourceHandle",
-    "Capture": "cudaErrorStreamCaptureUnsupported",
+    "Capture": "cudaErrorStreamCaptureUnsupported", "InvalidDevice": "cudaErrorInvalidDevice",
+    "PeerEnabled": "cudaErrorPeerAccessAlreadyEnabled", "PeerNotEnabled": "cudaErrorPeerAccessNotEnabled",
 }  # fmt: skip
 
 

@@ -22,22 +22,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from . import (
     concurrent_launches,
     fresh,
+    gpus,
     graphs,
+    live,
     pool,
     stream_order,
+    together,
     torch_compile,
     torch_functions,
     torch_graphs,
     torch_matmul,
     torch_others,
+    torch_streams,
     torch_waits,
     triton_absent,
 )
 from .patches import Patches
-from .torch_functions import CUDA, is_cuda
-from .torch_streams import current_stream
+from .torch_functions import is_cuda
+from .torch_streams import current_stream, index_of
 
-_MARK = "_cutetut_on_cuda"
 ALIGNMENT = 256  # bytes: of all memory that cudaMalloc gives (CUDA C++ Programming Guide, "Device Memory Accesses")
 
 
@@ -47,11 +50,19 @@ def marked(tensor: object) -> bool:
         return False
     with torch._C.DisableTorchFunction():
         data = _data(tensor)
-        return data.layout == torch.strided and hasattr(data.untyped_storage(), _MARK)
+        return data.layout == torch.strided and hasattr(data.untyped_storage(), gpus.ON_GPU)
+
+
+def gpu_of(tensor: torch.Tensor) -> int | None:
+    """The GPU that a tensor is on; None for one in host memory."""
+    if not marked(tensor):
+        return None
+    with torch._C.DisableTorchFunction():
+        return int(getattr(_data(tensor).untyped_storage(), gpus.ON_GPU))
 
 
 def _marked_storage(storage: Any) -> bool:
-    return hasattr(getattr(storage, "_untyped_storage", storage), _MARK)
+    return hasattr(getattr(storage, "_untyped_storage", storage), gpus.ON_GPU)
 
 
 def _data(tensor: torch.Tensor) -> torch.Tensor:
@@ -61,10 +72,11 @@ def _data(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _mark(tensor: torch.Tensor) -> torch.Tensor:
+def _mark(tensor: torch.Tensor, gpu: int | None = None) -> torch.Tensor:
+    """Put a tensor on a GPU, the current one if none is named."""
     data = _data(tensor)
     if data.layout == torch.strided:
-        setattr(data.untyped_storage(), _MARK, True)
+        setattr(data.untyped_storage(), gpus.ON_GPU, gpus.current if gpu is None else gpu)
         pool.keep(data)
     return tensor
 
@@ -117,16 +129,30 @@ def _key(tensor: torch.Tensor) -> int:
     return data.untyped_storage()._cdata if data.layout == torch.strided else 0
 
 
-def _move(tensor: torch.Tensor, result: torch.Tensor, to_cuda: bool) -> torch.Tensor:
-    """What a move or conversion returns: a copy when the device changes, as between host and GPU."""
+def _move(tensor: torch.Tensor, result: torch.Tensor, to_cuda: bool, gpu: int | None = None) -> torch.Tensor:
+    """What a move or conversion returns: a copy when the device changes, as between host and GPU, or two GPUs.
+
+    gpu: which GPU, if to_cuda; without it the one that the tensor is on, or the current one.
+    """
+    before = gpu_of(tensor)
+    if to_cuda and gpu is not None and before not in (None, gpu):
+        assert before is not None
+        together.torch_uses({before, gpu}, "a copy between GPUs")
+        gpus.enable(before, gpu)  # as torch does before it copies between two
+        return _mark(_aligned(result.clone() if _key(result) == _key(tensor) else result), gpu)
     if to_cuda != marked(tensor):
-        torch_waits.for_current_stream()
+        torch_waits.for_current_stream(before)
         graphs.forbid("a copy between host and device that is not pinned", current_stream().cuda_stream)
     if to_cuda == marked(result):
         return result
     if _key(result) == _key(tensor):
         result = result.clone()
-    return _mark(_aligned(result)) if to_cuda else result
+    return _mark(_aligned(result), before if gpu is None else gpu) if to_cuda else result
+
+
+def _index(device: Any) -> int | None:
+    """The number of the GPU that a device argument names, without an index the current one's; None if it names none."""
+    return index_of(device) if is_cuda(device) else None
 
 
 def _target(func: Any, kwargs: dict[str, Any]) -> bool | None:
@@ -158,10 +184,12 @@ def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if special is not None:
         return special(func, *args, **kwargs)
     kwargs.pop("pin_memory", None)
-    target = _target(func, kwargs)
+    target, gpu = _target(func, kwargs), _index(kwargs.get("device"))
     if target:
         kwargs["device"] = "cpu"
     inputs = list(_tensors((*args, *kwargs.values())))
+    if gpus.several():
+        gpu = _on_one_gpu(func, args, inputs, gpu)
     result = func(*args, **kwargs)
     on_device = target or (target is None and any(map(marked, inputs)))
     if on_device and func in _EMPTIES and "out" not in kwargs:
@@ -169,18 +197,39 @@ def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     elif target and func in torch.utils._device._device_constructors():
         result = _aligned(result)
     if on_device:
-        _mark_new(result, inputs)
+        _mark_new(result, inputs, gpu)
         if concurrent_launches.any_unordered():
             torch_waits.called(func, args, result, marked)
     return result
 
 
-def _mark_new(result: Any, inputs: list[torch.Tensor]) -> None:
+def _on_one_gpu(func: Any, args: Any, inputs: list[torch.Tensor], gpu: int | None) -> int | None:
+    """The GPU on which a function of torch works, once the launches there that come before it have ended.
+
+    Raises RuntimeError for tensors of several GPUs, unless they are copied.
+    """
+    used, name = {found for each in inputs if (found := gpu_of(each)) is not None}, getattr(func, "__name__", "")
+    if not used or name in torch_waits.NO_WAIT or name in _VIEWS:
+        return gpu if gpu is not None else min(used, default=None)
+    if len(used) > 1:
+        if name not in _COPIES:
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but {name} found at least two devices, "
+                f"{' and '.join(f'cuda:{each}' for each in sorted(used))}!"
+            )
+        source, target = gpu_of(args[-1]), gpu_of(args[0])
+        if source is not None and target is not None:
+            gpus.enable(source, target)  # as torch does before it copies between two
+    together.torch_uses(used, f"torch's {name}")
+    return gpu if gpu is not None else min(used)
+
+
+def _mark_new(result: Any, inputs: list[torch.Tensor], gpu: int | None = None) -> None:
     """Put a function's results on the device, except those that share memory with what it was given."""
     known = {_key(tensor) for tensor in inputs}
     for tensor in _tensors((result,)):
         if _key(tensor) not in known:
-            _mark(tensor)
+            _mark(tensor, gpu)
 
 
 class _Gradients(TorchDispatchMode):
@@ -191,7 +240,7 @@ class _Gradients(TorchDispatchMode):
         inputs = list(_tensors((*args, *kwargs.values())))
         result = func(*args, **kwargs)
         if any(map(marked, inputs)):
-            _mark_new(result, inputs)
+            _mark_new(result, inputs, next(filter(None, map(gpu_of, inputs)), 0))
         return result
 
 
@@ -233,26 +282,27 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _to(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Tensor.to: (device), (dtype), (device, dtype), (other) with their keywords."""
-    target = is_cuda(kwargs.pop("device", None))
+    named = kwargs.pop("device", None)
+    target, gpu = is_cuda(named), _index(named)
     rest: list[Any] = []
     other = kwargs.pop("other", args[0] if args and isinstance(args[0], torch.Tensor) else None)
     for value in args:
         where = is_cuda(value) if not isinstance(value, torch.dtype) and target is None and not rest else None
         if where is not None:
-            target = where
+            target, gpu = where, _index(value)
         elif value is not other and value is not None:
             rest.append(value)
     if other is not None:
-        target = marked(other)
+        target, gpu = marked(other), gpu_of(other)
         rest.insert(0, other.dtype)
     kwargs.pop("non_blocking", None)
     moved = func(tensor, *rest, **kwargs) if rest or kwargs else tensor
-    return _move(tensor, moved, marked(tensor) if target is None else target)
+    return _move(tensor, moved, marked(tensor) if target is None else target, gpu)
 
 
 def _cuda(_func: Any, tensor: torch.Tensor, device: Any = None, *_: Any, **kwargs: Any) -> torch.Tensor:
     is_cuda(device)
-    return _move(tensor, tensor, True)
+    return _move(tensor, tensor, True, index_of(device))
 
 
 def _cpu(_func: Any, tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
@@ -262,7 +312,7 @@ def _cpu(_func: Any, tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
 def _numpy(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     if marked(tensor) and not kwargs.get("force"):
         raise TypeError(
-            "can't convert cuda:0 device type tensor to numpy. "
+            f"can't convert cuda:{gpu_of(tensor)} device type tensor to numpy. "
             "Use Tensor.cpu() to copy the tensor to host memory first."
         )
     return func(tensor, *args, **kwargs)
@@ -270,23 +320,24 @@ def _numpy(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
 
 def _as_tensor(func: Any, data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     """torch.as_tensor and torch.asarray share memory with their argument, but never across devices."""
-    target = is_cuda(kwargs.pop("device", None))
+    named = kwargs.pop("device", None)
+    target, gpu = is_cuda(named), _index(named)
     if target is None:
         target = marked(data)
     result = func(data, *args, **kwargs)
     if target != marked(data):
         torch_waits.for_current_stream()
-    return _mark(_aligned(result.clone())) if target and not marked(result) else _move(result, result, target)
+    return _mark(_aligned(result.clone()), gpu) if target and not marked(result) else _move(result, result, target, gpu)
 
 
 def _repr(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> str:
     text: str = func(tensor, *args, **kwargs)
     if not marked(tensor):
         return text
-    torch_waits.for_current_stream()
+    torch_waits.for_current_stream(gpu_of(tensor))
     at = min((p for p in (text.rfind(f", {word}=") for word in ("dtype", "grad_fn", "requires_grad")) if p >= 0),
              default=len(text) - 1)  # fmt: skip
-    return f"{text[:at]}, device='cuda:0'{text[at:]}"
+    return f"{text[:at]}, device='cuda:{gpu_of(tensor)}'{text[at:]}"
 
 
 def _type(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -298,19 +349,30 @@ def _type(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
 
 def _grad(func: Any, tensor: torch.Tensor, *args: Any) -> Any:
     result = func(tensor, *args)
-    return _mark(result) if result is not None and marked(tensor) else result
+    return _mark(result, gpu_of(tensor)) if result is not None and marked(tensor) else result
+
+
+def _device(func: Any, tensor: torch.Tensor, *_: Any) -> Any:
+    gpu = gpu_of(tensor)
+    return func(tensor) if gpu is None else torch.device("cuda", gpu)
 
 
 _T = torch.Tensor
+# On several GPUs: what looks at a tensor's memory in another way, and what may use tensors of two
+_VIEWS = {
+    "view", "view_as", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "expand_as", "narrow", "select",
+    "detach", "as_strided", "unbind", "chunk", "split", "movedim", "swapaxes", "flatten", "unflatten", "T", "mT",
+}  # fmt: skip
+_COPIES = {"copy_", "__setitem__"}
 _EMPTIES = {
     torch.empty, torch.empty_like, torch.empty_strided, torch.empty_permuted, _T.new_empty, _T.new_empty_strided,
 }  # fmt: skip
 _SPECIAL: dict[Any, Callable[..., Any]] = {
     _T.is_cuda.__get__: lambda func, tensor, *_: marked(tensor),
     _T.is_cpu.__get__: lambda func, tensor, *_: not marked(tensor) and func(tensor),
-    _T.device.__get__: lambda func, tensor, *_: CUDA if marked(tensor) else func(tensor),
+    _T.device.__get__: _device,
     _T.grad.__get__: _grad,
-    _T.get_device: lambda func, tensor: 0 if marked(tensor) else func(tensor),
+    _T.get_device: lambda func, tensor: gpu if (gpu := gpu_of(tensor)) is not None else func(tensor),
     _T.cuda: _cuda,
     _T.cpu: _cpu,
     _T.to: _to,
@@ -334,8 +396,16 @@ def _unless_distributed(unwrap: Callable[..., tuple[Any, Any]]) -> Callable[...,
     return wrapped
 
 
-def whole_device(patches: Patches) -> CudaMode:
-    """Make torch.cuda report one GPU; returns the mode to enter for the time tensors may live on it.
+def _one_gpu() -> None:
+    """The device is no more."""
+    together.abandon()
+    stream_order.waits = lambda: None
+    torch_streams.forget()
+    gpus.end()
+
+
+def whole_device(patches: Patches, number: int = 1) -> CudaMode:
+    """Make torch.cuda report so many GPUs; returns the mode to enter for the time tensors may live on it.
 
     The streams are those of torch_streams.py, which must be in place.
     """
@@ -350,5 +420,8 @@ def whole_device(patches: Patches) -> CudaMode:
     if unwrap := getattr(comparison, "_unwrap_dtensor_for_comparison", None):
         patches.set(comparison, "_unwrap_dtensor_for_comparison", _unless_distributed(unwrap))
     concurrent_launches.watch()
+    gpus.begin(number, lambda address: pool.gpu_of(address) if (found := live.gpu_of(address)) is None else found)
+    stream_order.waits = together.settle
+    patches.later(_one_gpu)
     patches.later(concurrent_launches.stop)
     return CudaMode()

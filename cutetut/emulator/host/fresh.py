@@ -8,6 +8,7 @@ pattern is no number in any floating-point format of 16 bits or more, so what is
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,10 +143,11 @@ def _any_between(low: int, high: int) -> bool:
     return last >= 0 and low < _ends_list[last]
 
 
-def watch(memory: GlobalMemory) -> None:
-    """Before a launch: let it notice loads of new memory, if it can reach any."""
+def watch(memory: GlobalMemory, others: Iterable[GlobalMemory] = ()) -> None:
+    """Before a launch: let it notice loads of new memory, if it can reach any. others: of launches under way."""
     global _starts, _ends
-    reached = {start for each in memory.allocations for start in _between(each.start, each.end)}
+    allocations = [each for one in (memory, *others) for each in one.allocations]
+    reached = {start for each in allocations for start in _between(each.start, each.end)}
     for start in reached:
         _narrow(start)
     if memory.resolver is not None:  # the kernel may find pointers to any memory

@@ -17,7 +17,7 @@ from typing import Any
 from .. import ptx
 from ..errors import LaunchError
 from ..machine.residents import THREADS_PER_BLOCK, blocks_per_sm
-from . import device, graphs, stream_order
+from . import device, gpus, graphs, stream_order
 from .cuda_api import CudaCallError, new_handle
 from .launches import ATTRIBUTE_BYTES, Attributes, CudaStatus, Kernel, Launch, Library, launch_attributes, read_params
 from .tensormap_encode import TensorMapError, Tiled
@@ -170,14 +170,16 @@ class HostCalls:
     # -- device and streams --------------------------------------------------------------------
 
     def cudaGetDevice(self, out: int) -> None:
-        _store(ctypes.c_int32, out, 0)
+        _store(ctypes.c_int32, out, gpus.current)
 
     def cudaGetDeviceCount(self, out: int) -> None:
-        _store(ctypes.c_int32, out, 1)
+        _store(ctypes.c_int32, out, gpus.count)
 
     def cudaSetDevice(self, ordinal: int) -> None:
-        if ordinal:
-            raise CudaCallError(f"device {ordinal} does not exist: the emulator is one device, number 0")
+        try:
+            gpus.use(ordinal)
+        except ValueError as missing:
+            raise CudaCallError(str(missing)) from None
 
     def cudaDeviceGetAttribute(self, out: int, attribute: int, _device: int) -> None:
         if attribute not in device.ATTRIBUTES:
@@ -187,12 +189,12 @@ class HostCalls:
     def cudaDeviceSynchronize(self) -> None:
         """Every launch has finished when it returns."""
         graphs.forbid("cudaDeviceSynchronize")
-        stream_order.program.host_waits()
+        stream_order.program.host_waits(gpu=gpus.current)
 
     def cudaStreamSynchronize(self, stream: int | None) -> None:
         """Every launch has finished when it returns."""
         graphs.forbid("cudaStreamSynchronize", stream or 0)
-        stream_order.program.host_waits(stream or 0)
+        stream_order.program.host_waits(stream_order.on_gpu(stream or 0, gpus.current))
 
     def cudaOccupancyMaxActiveBlocksPerMultiprocessor(self, out: int, kernel: int, block: int, shared: int) -> None:
         static = self.kernels[kernel].static_shared()

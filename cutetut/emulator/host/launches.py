@@ -5,19 +5,23 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from .. import launch, ptx
+from ..checks.peers import Peer
 from ..errors import LaunchError
+from ..machine import machine
 from ..machine.memory import GlobalMemory
 from ..machine.residents import SM_COUNT, blocks_per_sm
-from . import concurrent_launches, cuda_api, fresh, graphs, live
+from . import concurrent_launches, cuda_api, fresh, gpus, graphs, live, stream_order, together
 from .cuda_api import CudaCallError
 from .dlpack import Span
 from .stream_order import Moment
 
 Dim = tuple[int, int, int]
+Find = Callable[[int], "tuple[int, int, str] | None"]
 
 # cudaLaunchAttributeID
 COOPERATIVE, CLUSTER, PROGRAMMATIC, PROGRAMMATIC_EVENT, COMPLETION_EVENT = 2, 4, 6, 7, 12
@@ -88,6 +92,7 @@ class Launch:
     stream: int
     attributes: Attributes
     arguments: dict[str, Any]
+    gpu: int = 0
 
     def submit(self) -> None:
         """Run the kernel now, or with the graph that its stream is being captured into.
@@ -96,6 +101,7 @@ class Launch:
         """
         if self.attributes.cooperative and self._ctas() > self._resident():
             raise CudaStatus(TOO_LARGE)
+        self.stream = self._stream()
         moment = graphs.issue(self.stream)
         if graphs.capturing(self.stream):
             graphs.add(self.run, moment)
@@ -107,8 +113,12 @@ class Launch:
     def run(self, moment: Moment) -> None:
         """Run it to its end; the next launch on the stream learns what this one leaves for it.
 
-        moment: its place in the order of all launches.
+        moment: its place in the order of all launches. With several GPUs it waits for its turn (together.py).
         """
+        if gpus.several():
+            where = concurrent_launches.where_launched(self.stream)
+            together.issue(together.Issued(moment, self.gpu, where, self._begin, self._ended))
+            return
         memory = reachable(possible_pointers(self.kernel.function, self.params), self.arguments)
         fresh.watch(memory)
         previous = _written.pop(self.stream, None)  # of a launch that fails, nothing is left
@@ -132,6 +142,33 @@ class Launch:
         if report.written is not None:
             _written[self.stream] = report.written
 
+    def _stream(self) -> int:
+        """The stream among those of all GPUs. Raises CudaStatus for one of a GPU that is not the current one."""
+        self.gpu = gpus.current
+        stream = stream_order.on_gpu(self.stream, self.gpu)
+        home = stream_order.program.gpu_of(stream)
+        if gpus.several() and home != self.gpu:
+            raise CudaCallError(
+                f"a kernel is launched on a stream of GPU {home} while GPU {self.gpu} is the current one: CUDA "
+                "refuses that",
+                hint="torch.cuda.set_device, or `with torch.cuda.device(i):` around the launch",
+            )
+        return stream
+
+    def _begin(self, peer: Peer) -> launch.UnderWay:
+        """Start it among the launches of other GPUs."""
+        memory = reachable(possible_pointers(self.kernel.function, self.params), self.arguments, self.gpu)
+        fresh.watch(memory, together.memories())
+        shape = machine.Launch(
+            self.grid, self.block, self.attributes.cluster, self.shared, tuple(self.params),
+            self.attributes.cooperative, self.stream, self.attributes.programmatic, _written.pop(self.stream, None),
+        )  # fmt: skip
+        return launch.UnderWay(self.kernel.library.module, self.kernel.name, shape, memory, peer=peer, out=sys.stdout)
+
+    def _ended(self, running: launch.UnderWay) -> None:
+        if running.report.written is not None:
+            _written[self.stream] = running.report.written
+
     def _ctas(self) -> int:
         x, y, z = self.grid
         return x * y * z
@@ -144,6 +181,7 @@ class Launch:
 def forget() -> None:
     """The streams are no more: a later one of the same number has no previous launch."""
     _written.clear()
+    together.abandon()
     concurrent_launches.forget()
 
 
@@ -187,7 +225,7 @@ def possible_pointers(function: ptx.Function, params: list[bytes]) -> set[int]:
     return words
 
 
-def reachable(words: set[int], arguments: dict[str, Any]) -> GlobalMemory:
+def reachable(words: set[int], arguments: dict[str, Any], gpu: int = 0) -> GlobalMemory:
     """The memory a launch may touch: the call's tensors, and whatever else these words of its parameters point into.
 
     A pointer that is only found in memory, in a table of pointers, is resolved when the kernel uses it.
@@ -195,18 +233,34 @@ def reachable(words: set[int], arguments: dict[str, Any]) -> GlobalMemory:
     """
     found = [item for name, value in arguments.items() for item in live.spans(name, value)]
     host = [span for span, on_device in found if not on_device]
-    memory = GlobalMemory(live.find if any(_may_hold_pointers(span) for span, _ in found) else None)
+    find = _find_from(gpu)
+    memory = GlobalMemory(find if any(_may_hold_pointers(span) for span, _ in found) else None)
     memory.freed = live.freed
-    spans = [span for span, on_device in found if on_device and span.nbytes]
+    memory.closed = lambda address: _closed(address, gpu)
+    spans = [span for span, on_device in found if on_device and span.nbytes and gpus.reaches(gpu, span.start)]
     for span in spans:
         memory.add(span.start, span.nbytes, span.label)
         live.reached(span)
     with live.one_search():
-        _add_pointers(memory, words, spans, host)
+        _add_pointers(memory, words, spans, host, find)
     return memory
 
 
-def _add_pointers(memory: GlobalMemory, words: set[int], spans: list[Span], host: list[Span]) -> None:
+def _find_from(gpu: int) -> Find:
+    """`live.find`, of the memory that a GPU may use."""
+    if not gpus.several():
+        return live.find
+    return lambda address: live.find(address) if gpus.reaches(gpu, address) else None
+
+
+def _closed(address: int, gpu: int) -> str | None:
+    """Why a GPU may not use an address, if that is because the memory is another GPU's."""
+    if gpus.reaches(gpu, address) or (found := live.find(address)) is None:
+        return None
+    return f"in the memory of {found[2]} on GPU {gpus.home(address)}: GPU {gpu} has no peer access to it"
+
+
+def _add_pointers(memory: GlobalMemory, words: set[int], spans: list[Span], host: list[Span], find: Find) -> None:
     """Whatever the words of the parameters point into."""
     for word in words:
         if any(span.holds(word) for span in spans):
@@ -217,11 +271,11 @@ def _add_pointers(memory: GlobalMemory, words: set[int], spans: list[Span], host
                     f"{span.label} is in the host's memory, which a kernel cannot reach",
                     hint='allocate it with device="cuda" or move it with .cuda()',
                 )
-        if (other := live.find(word)) is not None:
+        if (other := find(word)) is not None:
             memory.add(*other)
             live.reached(Span(*other))
             if memory.resolver is None and _may_hold_pointers(Span(*other)):
-                memory.resolver = live.find
+                memory.resolver = find
 
 
 def _may_hold_pointers(span: Span) -> bool:

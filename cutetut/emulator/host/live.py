@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from . import fresh
+from . import fresh, gpus
 from .dlpack import Span, label
 
 # Whether a tensor counts as device memory.  Without a GPU every tensor does, unless a script that was
@@ -28,6 +28,7 @@ on_device: Callable[[object], bool] = lambda tensor: True  # noqa: E731
 
 _wrappers: weakref.WeakKeyDictionary[Any, tuple[Span, bool]] = weakref.WeakKeyDictionary()
 _buffers: dict[int, ctypes.Array[ctypes.c_uint8]] = {}
+_gpus: dict[int, int] = {}  # the GPU of each
 _serials: dict[int, int] = {}  # the how-manieth allocation each is
 _allocated = itertools.count(1)
 _found: list[weakref.ref[torch.Tensor]] = []  # tensors a search has found: they are usually asked for again
@@ -56,7 +57,7 @@ def allocate(nbytes: int) -> int:
     """Device memory for cuMemAlloc and cudaMalloc: its address, a multiple of 256."""
     buffer = (ctypes.c_uint8 * (nbytes + 256))()
     address = -(-ctypes.addressof(buffer) // 256) * 256
-    _buffers[address], _serials[address] = buffer, next(_allocated)
+    _buffers[address], _serials[address], _gpus[address] = buffer, next(_allocated), gpus.current
     fresh.remember(address, nbytes)
     return address
 
@@ -89,6 +90,14 @@ def owner(address: int) -> tuple[str, int] | None:
     for start, buffer in _buffers.items():
         if start <= address < start + len(buffer) - 256:
             return "allocation", _serials[start]
+    return None
+
+
+def gpu_of(address: int) -> int | None:
+    """The GPU of an allocation of cuMemAlloc or cudaMalloc which holds an address; None when none does."""
+    for start, buffer in _buffers.items():
+        if start <= address < start + len(buffer) - 256:
+            return _gpus[start]
     return None
 
 

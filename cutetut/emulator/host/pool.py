@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..errors import EmulatorError, warn
 from ..findings import Location
+from . import gpus
 from .dlpack import label
 
 LIMIT = 1 << 28  # bytes of freed memory that are kept at least
@@ -67,6 +68,15 @@ def owner(address: int) -> int | None:
         start, nbytes = found[0].data_ptr(), found[0].nbytes()
         if start <= address < start + nbytes and _in_use(found[0]):
             return _numbers.setdefault(key, next(_count))
+    return None
+
+
+def gpu_of(address: int) -> int | None:
+    """The GPU of the tensor whose memory holds an address; None when none does."""
+    for storage, _ in reversed(_kept.values()):
+        start = storage.data_ptr()
+        if start <= address < start + storage.nbytes():
+            return int(getattr(storage, gpus.ON_GPU, 0))
     return None
 
 

@@ -7,10 +7,11 @@ given, and knows up to where it comes after the work of others.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 DEFAULT, LEGACY, PER_THREAD = 0, 1, 2  # streams that nobody creates; the first two are one
+# The default stream of GPU number 0 is 0 here, that of GPU 1 is -1, and so on: see `on_gpu`.
 Known = dict[Hashable, int]  # of each stream, up to its how-manieth work
 
 
@@ -43,11 +44,13 @@ class Order:
     events: dict[int, Known] = field(default_factory=dict)
     host: Known = field(default_factory=dict)  # what the host has waited for: everything it issues comes after that
     streams: set[int] = field(default_factory=set)  # that work was given to, or that were created
+    homes: dict[int, int] = field(default_factory=dict)  # the GPU of each stream that was created
     blocking: set[int] = field(default_factory=lambda: {PER_THREAD})  # they and the default stream wait for each other
 
-    def created(self, stream: int, blocking: bool) -> None:
+    def created(self, stream: int, blocking: bool, gpu: int = 0) -> None:
         """A stream; without CU_STREAM_NON_BLOCKING it is `blocking`."""
         self.streams.add(stream)
+        self.homes[stream] = gpu
         if blocking:
             self.blocking.add(stream)
 
@@ -55,11 +58,12 @@ class Order:
         """What work that a stream is given now comes after."""
         stream = _one(stream)
         known = join(self.host, self.known.get(stream, {}))
-        if stream == DEFAULT:
+        if stream <= DEFAULT:
             for other in self.blocking:
-                known = join(known, self.known.get(other, {}))
+                if self.gpu_of(other) == -stream:
+                    known = join(known, self.known.get(other, {}))
         elif stream in self.blocking:
-            known = join(known, self.known.get(DEFAULT, {}))
+            known = join(known, self.known.get(-self.gpu_of(stream), {}))
         self.known[stream] = known
         return known
 
@@ -84,13 +88,20 @@ class Order:
         self.now(stream)
         self.learn(stream, self.events.get(event, {}))
 
-    def host_waits(self, stream: int | None = None) -> None:
-        """The host waits for a stream, or for the whole device."""
-        for each in [stream] if stream is not None else list(self.known):
+    def gpu_of(self, stream: int) -> int:
+        """The GPU of a stream."""
+        return -stream if stream <= DEFAULT else self.homes.get(stream, 0)
+
+    def host_waits(self, stream: int | None = None, gpu: int | None = None) -> None:
+        """The host waits for a stream, for all of a GPU, or for everything."""
+        streams = [each for each in self.known if gpu is None or self.gpu_of(each) == gpu]
+        for each in [stream] if stream is not None else streams:
             self.host = join(self.host, self.now(each))
+        waits()
 
     def host_waits_for_event(self, event: int) -> None:
         self.host = join(self.host, self.events.get(event, {}))
+        waits()
 
 
 def join(one: Known, other: Known) -> Known:
@@ -104,7 +115,13 @@ def _one(stream: int) -> int:
     return DEFAULT if stream == LEGACY else stream
 
 
+def on_gpu(stream: int, gpu: int) -> int:
+    """The stream that a number means while a GPU is the current one: each has a default stream of its own."""
+    return -gpu if gpu and stream in (DEFAULT, LEGACY, PER_THREAD) else _one(stream)
+
+
 program = Order()
+waits: Callable[[], None] = lambda: None  # noqa: E731  what has to be done for the host that waits (gpus.py)
 
 
 def forget() -> None:

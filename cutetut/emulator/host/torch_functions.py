@@ -12,19 +12,18 @@ from typing import Any
 import torch
 
 from ..machine import residents
-from . import device, graphs, torch_graphs
+from . import device, gpus, graphs, torch_graphs
 from .cuda_api import CudaCallError
 from .patches import Patches
-from .torch_streams import current_stream, get_stream_from_external
+from .torch_streams import current_stream, get_stream_from_external, index_of
 
-CUDA = torch.device("cuda", 0)
 _BYTES = device.MEMORY_BYTES
 
 
 def is_cuda(value: object) -> bool | None:
     """Whether a device argument names the GPU; None when the value is no device.
 
-    Raises RuntimeError, as CUDA does, for a GPU other than number 0.
+    Raises RuntimeError, as CUDA does, for a GPU that does not exist.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | torch.device):
         return None
@@ -32,31 +31,43 @@ def is_cuda(value: object) -> bool | None:
         where = torch.device("cuda", value) if isinstance(value, int) else torch.device(value)
     except RuntimeError:
         return None
-    if where.type == "cuda" and where.index not in (None, 0):
-        raise RuntimeError(f"CUDA error: invalid device ordinal: {where}; the emulator is one device, cuda:0")
+    if where.type == "cuda" and where.index is not None and where.index >= gpus.count:
+        raise RuntimeError(f"CUDA error: {gpus.missing(where.index)}")
     return where.type == "cuda"
 
 
 class Device:
-    """torch.cuda.device: there is one, and it is always the current one."""
+    """torch.cuda.device: the current one inside."""
 
     def __init__(self, device: Any = None) -> None:
         if device is not None:
             is_cuda(device)
-        self.idx = 0
+        self.idx, self.prev_idx = index_of(device), gpus.current
 
     def __enter__(self) -> Device:
+        self.prev_idx = gpus.current
+        gpus.use(self.idx)
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        gpus.use(self.prev_idx)
 
 
 class DeviceOf(Device):
     """torch.cuda.device_of: the device of a tensor."""
 
     def __init__(self, obj: Any) -> None:
-        super().__init__()
+        super().__init__(obj.device if obj.is_cuda else None)
+
+
+def _set_device(device: Any) -> None:
+    if is_cuda(device):
+        gpus.use(index_of(device))
+
+
+def _can_access_peer(device: Any, peer_device: Any) -> bool:
+    is_cuda(device), is_cuda(peer_device)
+    return index_of(device) != index_of(peer_device)
 
 
 class Generator(torch._C.Generator):
@@ -64,7 +75,7 @@ class Generator(torch._C.Generator):
 
     def __new__(cls, device: Any = "cpu") -> Generator:
         self: Generator = super().__new__(cls, "cpu")
-        self._where = CUDA if is_cuda(device) else torch.device("cpu")
+        self._where = torch.device("cuda", index_of(device)) if is_cuda(device) else torch.device("cpu")
         return self
 
     @property
@@ -112,29 +123,23 @@ def _seeded_states(new_states: Any) -> None:
         torch.set_rng_state(state)
 
 
-def _no_second(name: str) -> Callable[..., Any]:
-    """For functions about two devices: there is one."""
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise CudaCallError(f"torch.cuda.{name}: the emulator is one device, cuda:0")
-
-    return refuse
-
-
 # By name, what answers; each takes torch's parameters by their names.
 _ANSWERS: dict[str, Callable[..., Any]] = {
     name: _constant(value)
     for name, value in {
-        "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0,
+        "is_available": True, "is_initialized": True,
         "get_device_name": device.NAME, "get_device_capability": device.CAPABILITY, "mem_get_info": (_BYTES, _BYTES),
         "memory_allocated": 0, "max_memory_allocated": 0, "memory_reserved": 0, "max_memory_reserved": 0,
         "is_bf16_supported": True, "is_tf32_supported": True, "get_arch_list": ["sm_90"], "get_sync_debug_mode": 0,
         "get_per_process_memory_fraction": 1.0, "memory_summary": "",
         "init": None, "_lazy_init": None, "empty_cache": None, "ipc_collect": None, "reset_peak_memory_stats": None,
         "reset_max_memory_allocated": None, "reset_max_memory_cached": None, "reset_accumulated_memory_stats": None,
-        "set_sync_debug_mode": None, "set_per_process_memory_fraction": None, "set_device": None, "_sleep": None,
+        "set_sync_debug_mode": None, "set_per_process_memory_fraction": None, "_sleep": None,
     }.items()
 } | {
+    "device_count": lambda: gpus.count,
+    "current_device": lambda: gpus.current,
+    "set_device": _set_device,
     "graph_pool_handle": torch_graphs.graph_pool_handle,
     "is_current_stream_capturing": lambda: graphs.capturing(current_stream().cuda_stream),
     "get_stream_from_external": get_stream_from_external,
@@ -149,7 +154,7 @@ _ANSWERS: dict[str, Callable[..., Any]] = {
     "set_rng_state": _seeded_state,
     "get_rng_state_all": lambda: [torch.get_rng_state()],
     "set_rng_state_all": _seeded_states,
-    "can_device_access_peer": _no_second("can_device_access_peer"),
+    "can_device_access_peer": _can_access_peer,
     "make_graphed_callables": _refuse("make_graphed_callables"),
 }  # fmt: skip
 _CLASSES: dict[str, type[Any]] = {

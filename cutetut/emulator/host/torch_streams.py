@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import cuda_api, graphs, stream_order
+from . import cuda_api, gpus, graphs, stream_order
 from .patches import Patches
 
 
@@ -20,21 +20,27 @@ class Stream:
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
         self.priority = priority
         self.cuda_stream = int(kwargs.get("stream_ptr", 0)) or cuda_api.new_handle()
-        stream_order.program.created(self.cuda_stream, blocking=False)  # torch's do not wait for the default stream
-        self.device = torch.device("cuda", 0)
+        self.device = torch.device("cuda", index_of(device))
+        # torch's do not wait for the default stream
+        stream_order.program.created(self.cuda_stream, blocking=False, gpu=self.device.index)
+
+    @property
+    def number(self) -> int:
+        """The same among the streams of all GPUs."""
+        return stream_order.on_gpu(self.cuda_stream, self.device.index)
 
     def synchronize(self) -> None:
         """Nothing is outstanding."""
         graphs.forbid("torch.cuda.Stream.synchronize", self.cuda_stream)
-        stream_order.program.host_waits(self.cuda_stream)
+        stream_order.program.host_waits(self.number)
 
     def query(self) -> bool:
-        stream_order.program.host_waits(self.cuda_stream)  # it is told that all is done
+        stream_order.program.host_waits(self.number)  # it is told that all is done
         return True
 
     def wait_event(self, event: Event) -> None:
         """The event's work is done, or captured."""
-        graphs.waited(self.cuda_stream, event.cuda_event)
+        graphs.waited(self.number, event.cuda_event)
 
     def wait_stream(self, stream: Stream) -> None:
         """The other stream's work is done, or captured."""
@@ -49,27 +55,31 @@ class Stream:
         return 0, self.cuda_stream
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and other.cuda_stream == self.cuda_stream
+        return isinstance(other, Stream) and other.number == self.number
 
     def __hash__(self) -> int:
-        return hash(self.cuda_stream)
+        return hash(self.number)
 
     def __repr__(self) -> str:
-        return f"<torch.cuda.Stream device=cuda:0 cuda_stream={self.cuda_stream:#x}>"
+        return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
 
     def __enter__(self) -> Stream:
-        _stack.append(self)
+        _before.append((gpus.current, current_stream(self.device)))
+        gpus.use(self.device.index)
+        _current[self.device.index] = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        _stack.pop()
+        gpu, stream = _before.pop()
+        _current[self.device.index] = stream
+        gpus.use(gpu)
 
 
 class ExternalStream(Stream):
     """torch.cuda.ExternalStream: the stream with a given handle."""
 
     def __init__(self, stream_ptr: int, device: Any = None, **kwargs: Any) -> None:
-        self.priority, self.device = 0, torch.device("cuda", 0)
+        self.priority, self.device = 0, torch.device("cuda", index_of(device))
         self.cuda_stream = stream_ptr
 
 
@@ -86,7 +96,7 @@ class Event:
         self.cuda_event = cuda_api.new_handle()
 
     def record(self, stream: Stream | None = None) -> None:
-        cuda_api.record(self.cuda_event, (stream or current_stream()).cuda_stream)
+        cuda_api.record(self.cuda_event, (stream or current_stream()).number)
 
     def wait(self, stream: Stream | None = None) -> None:
         (stream or current_stream()).wait_event(self)
@@ -106,23 +116,37 @@ class Event:
         return cuda_api.elapsed_ms(self.cuda_event, end_event.cuda_event)
 
 
-_DEFAULT = ExternalStream(0)
-_stack: list[Stream] = [_DEFAULT]
+_before: list[tuple[int, Stream]] = []  # what was current outside of each stream that is entered
+_current: dict[int, Stream] = {}  # of each GPU on which it is not the default stream
+
+
+def forget() -> None:
+    """The default stream is the current one of every GPU."""
+    _before.clear()
+    _current.clear()
+
+
+def index_of(device: Any) -> int:
+    """The number of the GPU that a device argument names; without an index, the current one's."""
+    if device is None or isinstance(device, int):
+        return gpus.current if device is None else device
+    index = torch.device(device).index
+    return gpus.current if index is None else int(index)
 
 
 def current_stream(device: Any = None) -> Stream:
     """torch.cuda.current_stream."""
-    return _stack[-1]
+    return _current.get(index_of(device)) or default_stream(device)
 
 
 def default_stream(device: Any = None) -> Stream:
     """torch.cuda.default_stream."""
-    return _DEFAULT
+    return ExternalStream(0, device)
 
 
 def get_stream_from_external(data_ptr: int, device: Any = None) -> Stream:
     """torch.cuda.get_stream_from_external."""
-    return ExternalStream(data_ptr)
+    return ExternalStream(data_ptr, device)
 
 
 class StreamContext:
@@ -148,13 +172,14 @@ def on_stream(stream: Stream | None) -> StreamContext:
 def set_stream(stream: Stream) -> None:
     """torch.cuda.set_stream; None changes nothing."""
     if stream is not None:
-        _stack[-1] = stream
+        gpus.use(stream.device.index)
+        _current[stream.device.index] = stream
 
 
 def synchronize(device: Any = None) -> None:
     """torch.cuda.synchronize: nothing is outstanding."""
     graphs.forbid("torch.cuda.synchronize")
-    stream_order.program.host_waits()
+    stream_order.program.host_waits(gpu=index_of(device))
 
 
 def install(patches: Patches) -> None:

@@ -14,7 +14,7 @@ import torch
 from . import stream_order
 from .torch_streams import current_stream
 
-_NO_WAIT = {  # they tell of a tensor what the host knows anyway; __get__ is that of properties
+NO_WAIT = {  # they tell of a tensor what the host knows anyway; __get__ is that of properties
     "__get__", "__set__", "__len__", "__hash__", "size", "stride", "dim", "ndimension", "numel", "nelement",
     "data_ptr", "element_size", "storage_offset", "is_contiguous", "untyped_storage", "get_device", "type", "backward",
     "is_floating_point", "is_complex", "is_signed", "is_pinned", "is_shared", "__dlpack__", "__dlpack_device__",
@@ -27,15 +27,15 @@ _SHAPED_BY_VALUES = {  # how large their result is depends on values, so torch w
 _FROM_HOST = {"tensor", "as_tensor", "asarray", "from_numpy", "copy_", "__setitem__"}
 
 
-def for_current_stream() -> None:
-    """The host waits for torch's current stream."""
-    stream_order.program.host_waits(current_stream().cuda_stream)
+def for_current_stream(gpu: int | None = None) -> None:
+    """The host waits for torch's current stream of a GPU, the current one's without."""
+    stream_order.program.host_waits(current_stream(gpu).number)
 
 
 def called(func: Any, args: Any, result: Any, marked: Callable[[object], bool]) -> None:
     """torch has done something on the device; `marked` says what is on it."""
     name = getattr(func, "__name__", "")
-    if name in _NO_WAIT:
+    if name in NO_WAIT:
         return
     results = result if isinstance(result, list | tuple) else [result]
     on_device = all(value is None or isinstance(value, torch.Tensor) and marked(value) for value in results)

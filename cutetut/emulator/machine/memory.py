@@ -46,6 +46,7 @@ class _AddressSpace:
 
 HOST: dict[int, np.ndarray] = {n: np.asarray(_AddressSpace(t)) for n, t in UINT.items()}
 FREED = "a tensor that nothing holds any more, or cudaFree, before the last kernel that uses the memory has run"
+PEER = "cudaDeviceEnablePeerAccess on that GPU for the other one, before the launch; or a copy there"
 WRITERS = 2  # instructions that may have been meant to write what nobody has
 WRAP = 1 << 31  # what a signed 32-bit number cannot hold any more
 CHUNKS: np.ndarray = np.asarray(_AddressSpace(np.complex128))  # the same by 16 bytes, which are only moved
@@ -98,6 +99,7 @@ class GlobalMemory:
         self.fresh: Callable[[np.ndarray], np.ndarray] | None = None
         self.note: Callable[[Uninitialized, int, str], None] = lambda error, inst, what: None  # another program point
         self.freed: Callable[[int], str | None] = lambda address: None
+        self.closed: Callable[[int], str | None] = lambda address: None  # why this GPU may not use another's memory
         self.allocations: list[Allocation] = []
         self.starts: list[int] = []
         self.recent: Allocation | None = None
@@ -222,6 +224,11 @@ class GlobalMemory:
     def _out_of_bounds(self, value: int, nbytes: int, address: np.ndarray, sel: Selection, store: bool) -> OutOfBounds:
         bad = threads_of(sel)[address == value]
         verb = "store of" if store else "load of"
+        if (closed := self.closed(value)) is not None:
+            return OutOfBounds(
+                f"{verb} {nbytes} bytes at global address {value:#x}, {closed}", threads=bad, hint=PEER,
+                kind="no-peer-access", locations=(Location("global", nbytes=nbytes, address=value),),
+            )  # fmt: skip
         name = None if self.find(value) else self.freed(value)
         overruns = any(self.find(lane) for lane in address.tolist())  # other lanes say which tensor was meant
         if name is not None and not overruns:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import LaunchError
 
-BURSTS = (1, 4, 16, 64)  # turns that one warp goes on for
+BURSTS = (1, 4, 16, 64)  # turns that one warp goes on for, and one launch beside others
 LOWEST = 0.75  # chance that of a warp's diverged lanes the lowest block is next
 TOO_EARLY = 0.125  # chance that a wait is as if it had asked before the phase was complete
 ALONE, SOME, CTA, ALL = range(4)  # who goes along with a warp, of those that stand at the same block
@@ -85,6 +85,12 @@ class Schedule:
             return there & (everyone // warps_per_cta == warp // warps_per_cta)
         draws = [self.company == SOME and self.random.random() < 0.5 for _ in everyone]
         return there & (np.array(draws) | (everyone == warp))
+
+    # -- launches -----------------------------------------------------------------------------
+
+    def turns(self) -> int:
+        """How long a launch goes on before another one does that runs at the same time."""
+        return int(self.random.choice(BURSTS)) if self.drawn else BURSTS[-1]
 
     # -- waits --------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ scheduler changes who is ready; a unit asks it to make threads wait or exit.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
@@ -59,6 +60,8 @@ class Scheduler(Reporter):
         self.pc, self.status = self.picker.pc, self.picker.status
         self.turn = 0
         self.clusters: list[int] = (machine.cta_of // machine.cluster_size).tolist()  # of each thread
+        self.moved = 0  # turns that were more than another look at memory
+        self.others_moved: Callable[[], bool] | None = None  # beside others: whether one has, since this was asked last
 
     def tolerates(self, kind: str, error: EmulatorError, inst: Instruction) -> bool:
         """Whether the user wants the kernel to go on after this error; if so it has been reported (tolerance.py).
@@ -69,7 +72,8 @@ class Scheduler(Reporter):
 
     # -- one wave -----------------------------------------------------------------------------
 
-    def run_wave(self, first: int) -> None:
+    def begin_wave(self, first: int) -> None:
+        """Place the CTAs that start at this position of the launch order."""
         machine = self.machine
         machine.load_wave(first)
         for mark in machine.unwritten_marks.values():
@@ -84,9 +88,18 @@ class Scheduler(Reporter):
         self.last_idle = self.turn
         self.idle_time_outs = 0
         self.events_at_time_out = -1
-        while self.live:
+
+    def run_wave(self, turns: int | None = None) -> bool:
+        """Go on with the wave, for so many turns at most; whether it has ended."""
+        steps = itertools.count() if turns is None else range(turns)
+        for _ in steps:
+            if not self.live:
+                break
             self.step()
-        machine.pending.complete_all()
+        if self.live:
+            return False
+        self.machine.pending.complete_all()
+        return True
 
     def step(self) -> None:
         """Run one block for the threads that stand at it."""
@@ -105,7 +118,9 @@ class Scheduler(Reporter):
             if picked is None:
                 return
             number, sel = picked
-        if self.watch is not None:
+        if self.watch is None:
+            self.moved += 1
+        else:
             self.watch(number)
         block = self.program.blocks[number]
         if block.joins is not None and not (self.common is not None and self.live == self.machine.T):
