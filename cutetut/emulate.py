@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import json
 import os
 import runpy
@@ -143,15 +144,14 @@ def gpus(number: int) -> list[str]:
     elif torch.cuda.device_count() < number:
         raise Refused(f"{torch.cuda.device_count()} GPU is here, not {number}; CUTETUT_BACKEND=emulator has them")
     names = [f"cuda:{i}" for i in range(number)]
-    for i, name in enumerate(names):
+    for name in names:
         torch.zeros(1, device=name)  # a GPU has no context before its first use
-        with torch.cuda.device(i):
-            for peer in range(number):
-                if peer != i:
-                    (status,) = runtime.cudaDeviceEnablePeerAccess(peer, 0)
-                    fine = runtime.cudaError_t.cudaSuccess, runtime.cudaError_t.cudaErrorPeerAccessAlreadyEnabled
-                    if status not in fine:
-                        raise Refused(f"{name} cannot use the memory of cuda:{peer}: {status.name}")
+    fine = runtime.cudaError_t.cudaSuccess, runtime.cudaError_t.cudaErrorPeerAccessAlreadyEnabled
+    for gpu, peer in itertools.permutations(range(number), 2):
+        with torch.cuda.device(gpu):
+            (status,) = runtime.cudaDeviceEnablePeerAccess(peer, 0)
+        if status not in fine:
+            raise Refused(f"cuda:{gpu} cannot use the memory of cuda:{peer}: {status.name}")
     return names
 
 
