@@ -216,8 +216,8 @@ def test_the_benchmarks_measure_both_kernels(chapter: ModuleType, monkeypatch: p
     torch.manual_seed(22)
     rows = chapter.compared(64, 64, True, 1, 1) + chapter.compared(64, 64, False, 1, 1, bN=96)
     rows += chapter.turned_beside_torch(1, 1, 64, 64)
-    assert len(bench.validated(rows, CHAPTER)) == 3
-    assert timed == ["22", "22, V turned before", "V turned"] and rows[1]["bN"] == 96
+    assert len(bench.validated(rows, CHAPTER)) == 4
+    assert timed == ["22", "22, V turned each time", "22", "V turned"] and rows[2]["bN"] == 96
 
 
 # --- exercises
