@@ -57,7 +57,8 @@ def assert_right(
     assert (np.abs(out.cpu().double().numpy() - expected) <= bound).all()  # NaN fails
     got, some = LSE.cpu().double().numpy(), some[..., 0]
     wanted = top[some, 0] + np.log(totals[some, 0])
-    assert (np.abs(got[some] - wanted) <= 2e-3).all() and (got[~some] == -np.inf).all()
+    summed = (scale * np.abs(Q) @ np.abs(K).swapaxes(2, 3)).max(3)[some]  # tensor cores keep some 13 bits of it
+    assert (np.abs(got[some] - wanted) <= 2.0**-10 * summed).all() and (got[~some] == -np.inf).all()
 
 
 def agrees(
