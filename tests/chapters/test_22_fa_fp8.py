@@ -215,10 +215,10 @@ def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
 def test_the_benchmarks_measure_both_kernels(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     timed = benchmarks.without_a_clock(chapter, monkeypatch)
     torch.manual_seed(22)
-    rows = chapter.compared(64, 64, True, 1, 1) + chapter.compared(64, 64, False, 1, 1, bN=96)
-    rows += chapter.turned_beside_torch(1, 1, 64, 64)
-    assert len(bench.validated(rows, CHAPTER)) == 4
-    assert timed == ["22", "22, V turned each time", "22", "V turned"] and rows[2]["bN"] == 96
+    rows = chapter.compared(64, 64, False, 1, 1) + chapter.compared(64, 64, True, 1, 1)
+    rows += chapter.compared(64, 64, False, 1, 1, bN=96) + chapter.turned_beside_torch(1, 1, 64, 64)
+    assert len(bench.validated(rows, CHAPTER)) == 5
+    assert timed == ["22", "22, V turned each time", "22", "22", "V turned"] and rows[3]["bN"] == 96
 
 
 # --- exercises
