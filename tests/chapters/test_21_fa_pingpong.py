@@ -31,8 +31,9 @@ KERNELS = ("K6A", "K6B", "K6C")
 def test_shared_heads_and_ragged_lengths(chapter: ModuleType, device: str, kernel: str) -> None:
     """Three consumers: the upper ones skip blocks, and take a turn for each; several tiles per CTA."""
     attentions.agrees(
-        chapter.prepare, device, (2, 4, 2, 250, 330, 64), causal=True, lengths=[330, 77], kernel=getattr(chapter, kernel)
-    )
+        chapter.prepare, device, (2, 4, 2, 250, 330, 64), causal=True, lengths=[330, 77],
+        kernel=getattr(chapter, kernel),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("keys", [512, 520, 640])
