@@ -1,4 +1,4 @@
-"""Chapter 23's Hadamard transform of rows against numpy's float64, its attention, mistakes, benchmark and exercises."""
+"""Chapter 23's transform of rows against numpy's float64, its attention, mistakes, benchmark and exercises."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def chapter() -> ModuleType:
     return notebooks.load(CHAPTER, bench.BENCH_TAGS)
 
 
-def matrix(D: int) -> np.ndarray:
-    """The orthogonal Hadamard matrix by Kronecker products, which is Sylvester's construction."""
+def sylvester(D: int) -> np.ndarray:
+    """The orthogonal Hadamard matrix by Kronecker products."""
     return functools.reduce(np.kron, [np.array([[1.0, 1.0], [1.0, -1.0]])] * (D.bit_length() - 1)) / np.sqrt(D)
 
 
@@ -34,8 +34,21 @@ def drawn(shape: tuple[int, ...], seed: int = 0, wide: float = 0.0) -> torch.Ten
     return torch.from_numpy(rng.standard_normal(shape) + outliers).bfloat16()
 
 
-def exact(X: torch.Tensor, signs: torch.Tensor) -> np.ndarray:
-    return np.asarray(X.double().numpy() * signs.cpu().double().numpy() @ matrix(X.shape[-1]))
+@pytest.fixture(scope="module")
+def matrices(chapter: ModuleType, device: str) -> dict[int, np.ndarray]:
+    """What the kernel multiplies by: it makes its rows of the unit rows, and they are those of a Hadamard matrix."""
+    found = {}
+    for D in (64, 128, 256):
+        units, ones = torch.eye(D)[None, None].bfloat16().to(device), torch.ones(D, device=device).bfloat16()
+        numbers = chapter.incoherent(units, ones)[0][0][0, 0].cpu().double().numpy()
+        assert (np.abs(numbers) == 448).all()
+        found[D] = np.sign(numbers) / np.sqrt(D)
+        assert np.allclose(found[D] @ found[D].T, np.eye(D), atol=1e-12)
+    return found
+
+
+def exact(X: torch.Tensor, signs: torch.Tensor, matrix: np.ndarray) -> np.ndarray:
+    return np.asarray(X.double().numpy() * signs.cpu().double().numpy() @ matrix)
 
 
 def assert_rounded(numbers: torch.Tensor, wanted: np.ndarray) -> None:
@@ -45,22 +58,31 @@ def assert_rounded(numbers: torch.Tensor, wanted: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("D, rows", [(64, 1), (64, 97), (128, 64), (128, 131), (256, 33)])
-def test_rows_are_transformed(chapter: ModuleType, device: str, D: int, rows: int) -> None:
+def test_rows_are_transformed(chapter: ModuleType, device: str, matrices: dict[int, np.ndarray], D: int, rows: int) -> None:
     """Two batches of three heads, with outliers; the largest number of a head becomes 448."""
     X, signs = drawn((2, 3, rows, D), rows, wide=30.0), chapter.random_signs(D)
     (numbers, scale), largest = chapter.incoherent(X.to(device), signs)
-    wanted = exact(X, signs)
+    wanted = exact(X, signs, matrices[D])
     tops = np.abs(wanted).max(axis=(2, 3))
     assert np.allclose(largest.cpu().numpy(), tops, rtol=1e-5, atol=0)
     assert np.allclose(scale.cpu().numpy(), tops / 448, rtol=1e-5, atol=0)
     assert_rounded(numbers, wanted / scale.cpu().double().numpy()[..., None, None])
 
 
+@pytest.mark.parametrize("D", [64, 256])
+def test_where_all_is_sent_it_is_the_matrix_of_sylvester(chapter: ModuleType, device: str, D: int) -> None:
+    stages = "    butterflies(x, plan.lanes, exchange)\n"
+    natural = notebooks.changed(CHAPTER, [(stages, stages.replace("exchange", "across_lanes"))])
+    X, signs = drawn((1, 1, 37, D), 3), chapter.random_signs(D)
+    (numbers, scale), _ = natural.incoherent(X.to(device), signs)
+    assert_rounded(numbers, exact(X, signs, sylvester(D)) / scale.cpu().double().numpy()[..., None, None])
+
+
 @pytest.mark.parametrize("times", [0.3, 2.0, 500.0])
-def test_a_scale_from_before(chapter: ModuleType, device: str, times: float) -> None:
+def test_a_scale_from_before(chapter: ModuleType, device: str, matrices: dict[int, np.ndarray], times: float) -> None:
     """Too large, or so small that numbers saturate; the largest is noted all the same."""
     X, signs = drawn((1, 2, 70, 128), 5), chapter.random_signs(128)
-    wanted = exact(X, signs)
+    wanted = exact(X, signs, matrices[128])
     tops = np.abs(wanted).max(axis=(2, 3))
     scale = torch.from_numpy(times * tops / 448).float().to(device)
     (numbers, same), largest = chapter.incoherent(X.to(device), signs, scale)
@@ -68,14 +90,14 @@ def test_a_scale_from_before(chapter: ModuleType, device: str, times: float) -> 
     assert_rounded(numbers, wanted / scale.cpu().double().numpy()[..., None, None])
 
 
-def test_the_largest_of_several_calls_is_kept(chapter: ModuleType, device: str) -> None:
+def test_the_largest_of_several_calls_is_kept(chapter: ModuleType, device: str, matrices: dict[int, np.ndarray]) -> None:
     shape, signs = (1, 1, 40, 64), chapter.random_signs(64)
     first, second = drawn(shape, 1), drawn(shape, 2) * 3
     numbers = torch.zeros(shape, dtype=torch.float8_e4m3fn, device=device)
     scale, largest = torch.ones(1, 1, device=device), torch.zeros(1, 1, device=device)
     for X in (first, second, first):
         chapter.prepare(X.to(device), signs, numbers, scale, largest, store=False)()
-    assert np.isclose(float(largest), np.abs(exact(second, signs)).max(), rtol=1e-5)
+    assert np.isclose(float(largest), np.abs(exact(second, signs, matrices[64])).max(), rtol=1e-5)
     assert not numbers.cpu().view(torch.uint8).any()  # nothing was stored
 
 
@@ -129,14 +151,14 @@ def test_what_is_not_supported_is_refused(chapter: ModuleType, device: str) -> N
 @pytest.mark.emulator
 @pytest.mark.parametrize("D", [64, 128, 256])
 def test_the_machine_code_is_as_planned(chapter: ModuleType, D: int) -> None:
-    """Loads of 16 bytes, a shuffle for each number and bit of the lane, two numbers a conversion; nothing spills."""
+    """Loads of 16 bytes, half a shuffle for each number and bit of the lane, two numbers a conversion; nothing spills."""
     plan = chapter.PLANS[D]
     mine, lane_bits = D // plan.lanes, plan.lanes.bit_length() - 1
     X, scale = torch.zeros(1, 1, 8, D), torch.ones(1, 1)
     launch = chapter.prepare(X.bfloat16(), chapter.random_signs(D), X.to(torch.float8_e4m3fn), scale, scale.clone())
     info = inspect(launch.compiled)
     assert info.spills == 0 and info.count("LDG.E.128") == 2 * mine // 8 and info.count("STG.E.64") == mine // 8
-    assert info.count("SHFL") == mine * lane_bits + 10 and info.count("F2FP.SATFINITE.E4M3") == mine // 2
+    assert info.count("SHFL") == mine * lane_bits // 2 + 10 and info.count("F2FP.SATFINITE.E4M3") == mine // 2
 
 
 def test_the_chapter_keeps_to_the_contract(chapter: ModuleType) -> None:
@@ -149,7 +171,7 @@ def test_the_chapter_keeps_to_the_contract(chapter: ModuleType) -> None:
 NAMED = {  # what the emulator says, or the factor by which scores are off
     "a stage is left out": 0.5,
     "nothing is divided by the root of D": 128.0,
-    "both lanes add": 1.0,
+    "both halves are sums": 1.0,
     "nobody waits for the warps": "MissingBarrier: load of shared memory",
     "the maximum is no atomic": "MissingBarrier",
 }
@@ -165,7 +187,7 @@ def test_mistakes(chapter: ModuleType, name: str) -> None:
         assert said.startswith(named), said
     else:
         error, factor = chapter.verdict(scores, chapter.score_problem()[3])
-        assert mistakes.faultless(said) and error > 0.4 and factor == pytest.approx(named, rel=0.03)
+        assert mistakes.faultless(said) and error > 0.4 and factor == pytest.approx(named, rel=0.06)
 
 
 @pytest.mark.emulator
@@ -183,8 +205,8 @@ def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
 def test_the_benchmark_measures_transform_and_attention(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     timed = benchmarks.without_a_clock(chapter, monkeypatch)
     rows = chapter.transforms(70, 64, B=1, heads=2) + chapter.attentions(70, 128, B=1, heads=1)
-    assert len(bench.validated(rows, CHAPTER)) == 5
-    assert timed == ["transform"] * 3 + ["23, known scale", "23, scale first"]
+    assert len(bench.validated(rows, CHAPTER)) == 6
+    assert timed == ["transform"] * 4 + ["23, known scale", "23, scale first"]
 
 
 @pytest.mark.emulator
@@ -242,19 +264,29 @@ def too_large(signs):
 
 
 @cute.jit
-def with_choice(x, step: cutlass.Constexpr):
-    upper, half = cute.arch.lane_idx() & step != 0, cute.size(x) // 2
-    for i in cutlass.range_constexpr(half):
-        kept, given = (x[i + half], x[i]) if upper else (x[i], x[i + half])
-        other = cute.arch.shuffle_sync_bfly(given, offset=step)
-        x[i], x[i + half] = kept + other, kept - other
+def by_halves(x, step: cutlass.Constexpr):
+    quarter = cute.size(x) // 4
+    both = cute.make_rmem_tensor(2, cutlass.Float16)
+    for i in cutlass.range_constexpr(quarter):
+        both[0], both[1] = cutlass.Float16(x[i]), cutlass.Float16(x[i + quarter])
+        word = cute.recast_tensor(both, cutlass.Uint32)
+        word[0] = cute.arch.shuffle_sync_bfly(word[0], step)
+        for k, at in ((0, i), (1, i + quarter)):
+            kept = x[at + 2 * quarter]
+            x[at], x[at + 2 * quarter] = kept - both[k].to(cutlass.Float32), kept + both[k].to(cutlass.Float32)
 
 
 @cute.jit
-def neighbours(x, step: cutlass.Constexpr):
-    for i in cutlass.range_constexpr(0, cute.size(x), 2):
-        other = cute.arch.shuffle_sync_bfly(x[i], offset=step)
-        x[i], x[i + 1] = other - x[i + 1], x[i + 1] + other
+def in_bfloat16(x, step: cutlass.Constexpr):
+    half = cute.size(x) // 2
+    pair = cute.make_rmem_tensor(2, cutlass.BFloat16)
+    bits = cute.recast_tensor(pair, cutlass.Int32)
+    for i in cutlass.range_constexpr(0, half, 2):
+        for k in cutlass.range_constexpr(2):
+            pair[k] = x[i + k + half].to(cutlass.BFloat16)
+        bits[0] = cute.arch.shuffle_sync_bfly(bits[0], offset=step)
+        for k in cutlass.range_constexpr(2):
+            x[i + k], x[i + k + half] = x[i + k] + pair[k].to(cutlass.Float32), x[i + k] - pair[k].to(cutlass.Float32)
 
 
 @cute.jit
@@ -285,7 +317,7 @@ KINDS = [*exercises.FUNCTIONS, "nans"]
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
     "check_largest": ([*KINDS, "of_the_warp", "without_sign"], ["from_the_top"]),
     "check_worst": ([*KINDS, "too_large", "lambda signs: 0 * signs"], ["negative", "as_list", "as_array"]),
-    "check_exchange": ([*KINDS, "across_lanes", "nothing_sent", "same_twice"], ["with_choice", "neighbours"]),
+    "check_packed": ([*KINDS, "across_lanes", "exchange", "nothing_sent", "same_twice", "in_bfloat16"], ["by_halves"]),
     "check_restore": ([*KINDS, "signs_first", "lambda O, signs: O"], ["by_transpose", "as_numpy"]),
 }
 
@@ -297,8 +329,8 @@ test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 @pytest.mark.emulator
 @pytest.mark.parametrize(
     "answer, right",
-    [("16, 4, 5.54", True), ("16.0, np.int64(4), 5.544", True), ("8, 3, 7.4", False), ("16, 8, 2.8", False)]
-    + [("16, 4, 4.1", False), ("None, 4, 5.54", False), ("16, 4, float('nan')", False), ("16, '4', 5.54", False)],
+    [("16, 2, 11.09", True), ("16.0, np.int64(2), 11.1", True), ("8, 2, 11.09", False), ("16, 4, 5.54", False)]
+    + [("16, 2, 4.1", False), ("None, 2, 11.09", False), ("16, 2, float('nan')", False), ("16, '2', 11.09", False)],
 )
 def test_numbers_are_judged(names: dict, capsys: pytest.CaptureFixture[str], answer: str, right: bool) -> None:
     exercises.assert_judged("check_shuffles", [answer], right, names, capsys)
