@@ -58,7 +58,9 @@ def assert_rounded(numbers: torch.Tensor, wanted: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("D, rows", [(64, 1), (64, 97), (128, 64), (128, 131), (256, 33)])
-def test_rows_are_transformed(chapter: ModuleType, device: str, matrices: dict[int, np.ndarray], D: int, rows: int) -> None:
+def test_rows_are_transformed(
+    chapter: ModuleType, device: str, matrices: dict[int, np.ndarray], D: int, rows: int
+) -> None:
     """Two batches of three heads, with outliers; the largest number of a head becomes 448."""
     X, signs = drawn((2, 3, rows, D), rows, wide=30.0), chapter.random_signs(D)
     (numbers, scale), largest = chapter.incoherent(X.to(device), signs)
@@ -90,7 +92,9 @@ def test_a_scale_from_before(chapter: ModuleType, device: str, matrices: dict[in
     assert_rounded(numbers, wanted / scale.cpu().double().numpy()[..., None, None])
 
 
-def test_the_largest_of_several_calls_is_kept(chapter: ModuleType, device: str, matrices: dict[int, np.ndarray]) -> None:
+def test_the_largest_of_several_calls_is_kept(
+    chapter: ModuleType, device: str, matrices: dict[int, np.ndarray]
+) -> None:
     shape, signs = (1, 1, 40, 64), chapter.random_signs(64)
     first, second = drawn(shape, 1), drawn(shape, 2) * 3
     numbers = torch.zeros(shape, dtype=torch.float8_e4m3fn, device=device)
@@ -102,7 +106,8 @@ def test_the_largest_of_several_calls_is_kept(chapter: ModuleType, device: str, 
 
 
 def test_a_head_of_zeros_stays_so(chapter: ModuleType, device: str) -> None:
-    (numbers, scale), largest = chapter.incoherent(torch.zeros(1, 1, 9, 128, device=device).bfloat16(), chapter.random_signs(128))
+    X = torch.zeros(1, 1, 9, 128, device=device).bfloat16()
+    (numbers, scale), largest = chapter.incoherent(X, chapter.random_signs(128))
     assert not numbers.float().any() and float(scale) == 1 and float(largest) == 0
 
 
@@ -151,7 +156,7 @@ def test_what_is_not_supported_is_refused(chapter: ModuleType, device: str) -> N
 @pytest.mark.emulator
 @pytest.mark.parametrize("D", [64, 128, 256])
 def test_the_machine_code_is_as_planned(chapter: ModuleType, D: int) -> None:
-    """Loads of 16 bytes, half a shuffle for each number and bit of the lane, two numbers a conversion; nothing spills."""
+    """Loads of 16 bytes, half a shuffle for each number and bit of the lane; nothing spills."""
     plan = chapter.PLANS[D]
     mine, lane_bits = D // plan.lanes, plan.lanes.bit_length() - 1
     X, scale = torch.zeros(1, 1, 8, D), torch.ones(1, 1)
@@ -204,9 +209,29 @@ def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
 @pytest.mark.emulator
 def test_the_benchmark_measures_transform_and_attention(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     timed = benchmarks.without_a_clock(chapter, monkeypatch)
-    rows = chapter.transforms(70, 64, B=1, heads=2) + chapter.attentions(70, 128, B=1, heads=1)
-    assert len(bench.validated(rows, CHAPTER)) == 6
-    assert timed == ["transform"] * 4 + ["23, known scale", "23, scale first"]
+    rows = chapter.transforms(70, 64, B=1, heads=2) + chapter.transforms(70, 256, variants=False, B=1, heads=1)
+    rows += chapter.attentions(70, 128, ("known scale", "scale first"), B=1, heads=1)
+    assert len(bench.validated(rows, CHAPTER)) == 5
+    assert timed == ["transform"] * 3 + ["23, known scale", "23, scale first"]
+
+
+@pytest.mark.emulator
+def test_errors_and_mistakes_are_recorded_beside_the_table(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = []
+    for function in ("attentions", "transforms"):
+        monkeypatch.setattr(chapter, function, lambda *sizes, **named: [sizes[:2]])
+    monkeypatch.setattr(chapter, "ERROR_SHAPE", (1, 1, 130, 128))
+    monkeypatch.setattr(chapter, "DATA", {"paper": (0.001, 10.0), "a column 10 times": (None, 10.0)})
+    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda name, names, at_once: names)
+    monkeypatch.setattr(chapter.records, "write", lambda name, what, content: kept.append((name, what, content)))
+    assert chapter.benchmark() == [(16384, 128), (16384, 256), (1024, 128)]
+    assert chapter.benchmark_rows() == [(16384, 128), (65536, 128), (16384, 64), (16384, 256)]
+    (_, errors, of), (name, what, tried) = kept
+    assert (errors, name, what, tried) == ("errors", CHAPTER, "mistakes", list(chapter.MISTAKES))
+    assert [entry["data"] for entry in of] == ["paper", "a column 10 times"]
+    assert of[1]["transformed"] < of[1]["plain"]
 
 
 @pytest.mark.emulator
