@@ -116,7 +116,7 @@ def relative_error(out: torch.Tensor, Q: torch.Tensor, K: torch.Tensor, V: torch
     k, v = (np.repeat(t, q.shape[1] // k.shape[1], axis=1) for t in (k, v))
     scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[3])
     if causal:
-        scores = np.where(np.tri(*scores.shape[2:], dtype=bool), scores, -np.inf)
+        scores = np.where(np.tri(*scores.shape[2:]) > 0, scores, -np.inf)
     weights = np.exp(scores - scores.max(3, keepdims=True))
     wanted = weights / weights.sum(3, keepdims=True) @ v
     return float(np.linalg.norm(out.cpu().double().numpy() - wanted) / np.linalg.norm(wanted))
