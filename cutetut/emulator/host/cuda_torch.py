@@ -32,6 +32,7 @@ from . import (
     torch_functions,
     torch_graphs,
     torch_matmul,
+    torch_opcheck,
     torch_others,
     torch_streams,
     torch_waits,
@@ -257,6 +258,9 @@ def _kernel_for_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
         def kernel(*args: Any, **kwargs: Any) -> Any:
             with CudaMode():  # torch calls it where no function mode reaches
+                if torch_opcheck.judging:
+                    for tensor in _tensors((*args, *kwargs.values())):
+                        _mark(tensor)
                 return fn(*args, **kwargs)
 
         return original(self, device_types, kernel)
@@ -268,6 +272,8 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
     """autograd's engine: functions of the program that it calls back see the device as the program does."""
 
     def run(outputs: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch_opcheck.judging:
+            return original(outputs, gradients, *args, **kwargs)
         for output, gradient in zip(outputs, gradients, strict=False):
             if isinstance(output, torch.Tensor) and gradient is not None and marked(output):
                 _mark(gradient)  # the ones that autograd starts with when it is given no gradient
@@ -412,6 +418,7 @@ def whole_device(patches: Patches, number: int = 1) -> CudaMode:
     torch_functions.install(patches)
     torch_compile.install(patches)
     torch_matmul.install(patches)
+    torch_opcheck.install(patches, marked)
     torch_others.install(patches, torch_others.Marks(marked, _marked_storage, _mark, CudaMode))
     triton_absent.install(patches)
     custom = CustomOpDef.register_kernel
