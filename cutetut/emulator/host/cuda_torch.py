@@ -36,6 +36,7 @@ from . import (
     torch_others,
     torch_streams,
     torch_waits,
+    torch_writes,
     triton_absent,
 )
 from .patches import Patches
@@ -198,7 +199,9 @@ def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     elif target and func in torch.utils._device._device_constructors():
         result = _aligned(result)
     if on_device:
-        _mark_new(result, inputs, gpu)
+        made = _mark_new(result, inputs, gpu)
+        if concurrent_launches.a_stream_beside():
+            torch_writes.called(func, args, kwargs, () if func in _EMPTIES else made, marked)
         if concurrent_launches.any_unordered():
             torch_waits.called(func, args, result, marked)
     return result
@@ -225,12 +228,10 @@ def _on_one_gpu(func: Any, args: Any, inputs: list[torch.Tensor], gpu: int | Non
     return gpu if gpu is not None else min(used)
 
 
-def _mark_new(result: Any, inputs: list[torch.Tensor], gpu: int | None = None) -> None:
-    """Put a function's results on the device, except those that share memory with what it was given."""
+def _mark_new(result: Any, inputs: list[torch.Tensor], gpu: int | None = None) -> list[torch.Tensor]:
+    """Put a function's results on the device, except those that share memory with what it was given; returns them."""
     known = {_key(tensor) for tensor in inputs}
-    for tensor in _tensors((result,)):
-        if _key(tensor) not in known:
-            _mark(tensor, gpu)
+    return [_mark(tensor, gpu) for tensor in _tensors((result,)) if _key(tensor) not in known]
 
 
 class _Gradients(TorchDispatchMode):
