@@ -76,6 +76,22 @@ def test_every_plan(chapter: ModuleType, rng: np.random.Generator, device: str, 
     assert_close(out, exact(x, W, bias, residual, True))
 
 
+@pytest.mark.parametrize("tile", [(256, 2), (192, 1), (64, 1)])
+def test_eight_bits_out(chapter: ModuleType, rng: np.random.Generator, device: str, tile: tuple[int, int]) -> None:
+    """Rounded to a neighbour in e4m3; what is beyond its largest number becomes that."""
+    x, W, bias, residual = layer(rng, device, 300, 208, 72)
+    bias[3], bias[4], residual[7, 5] = 1000.0, -1000.0, torch.nan
+    for given in ((bias, residual, False), (bias, None, True)):
+        out = torch.full_like(residual, torch.nan).to(torch.float8_e4m3fn)
+        chapter.prepare(x, W, *given[:2], out, given[2], chapter.fused.Wide(bN=tile[0], cluster=tile[1]))()
+        found, expected = products.wide(out.float()), np.clip(exact(x, W, *given), -448, 448)
+        assert (np.isnan(found) == np.isnan(expected)).all()
+        numbers = ~np.isnan(expected)
+        assert (np.abs(found - expected)[numbers] <= 2**-9 + 2**-4 * np.abs(expected)[numbers]).all()
+    with pytest.raises(ValueError, match="out has rows of 200 numbers"):
+        chapter.prepare(x, W[:200], None, None, torch.empty(300, 200, device=device).to(torch.float8_e4m3fn))
+
+
 def test_nan_and_inf_stay_in_their_rows_and_columns(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
     x, W, bias, residual = layer(rng, device, 64, 32, 64)
     x[3, 5], bias[7], residual[9, 11] = torch.nan, torch.nan, torch.inf
@@ -331,9 +347,24 @@ def test_the_benchmark_runs(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch
         rows = bench.validated(chapter.benchmark() + chapter.benchmark_thin(), CHAPTER)
     finally:
         chapter.TUNED.clear()
-    assert timed == ["25 bias and GELU", "25 bias and residual", "15 product alone"] * 2
-    assert [(row["M"], row["N"], row["K"]) for row in rows[::3]] == list(small.values())
+    kernels = ["25 bias and GELU", "25 bias and GELU, to e4m3", "25 bias and residual", "15 product alone"]
+    assert timed == kernels * 2
+    assert [(row["M"], row["N"], row["K"]) for row in rows[::4]] == list(small.values())
     assert set(kept) == {"aot", "mistakes", "counters"} and list(kept["counters"]) == list(chapter.PROFILED)
+
+
+def test_the_benchmark_of_a_block_compares_all_gradients(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chapter, "BLOCKS", {"small": (1, 40, 64, 1)})
+    monkeypatch.setattr(chapter.torch, "compile", lambda function, **_: function)
+    monkeypatch.setattr(chapter.graphs, "captured", lambda steps: steps[0])
+    timed = benchmarks.without_a_clock(chapter, monkeypatch, ours_too=False)
+    chapter.benchmark_small()
+    assert timed == [f"25 block{way}, {how}" for how in ("launched", "in a graph") for way in ("", ", compiled")]
+    monkeypatch.setattr(chapter, "OURS", (chapter.linear, lambda q, k, v: 1.5 * chapter.attention(q, k, v)[0]))
+    with pytest.raises(AssertionError, match="differs from PyTorch's"):
+        chapter.benchmark_small()
 
 
 def test_the_chapter_keeps_to_the_contract(chapter: ModuleType) -> None:
