@@ -15,7 +15,7 @@ from ..errors import LaunchError
 from ..machine import machine
 from ..machine.memory import GlobalMemory
 from ..machine.residents import SM_COUNT, blocks_per_sm
-from . import concurrent_launches, cuda_api, fresh, gpus, graphs, live, stream_order, together
+from . import concurrent_launches, cuda_api, fresh, gpus, graphs, live, ranks, stream_order, together
 from .cuda_api import CudaCallError
 from .dlpack import Span
 from .stream_order import Moment
@@ -117,6 +117,7 @@ class Launch:
         """
         if gpus.several():
             where = concurrent_launches.where_launched(self.stream)
+            where = f"by rank {ranks.number()} {where}" if ranks.several() else where
             together.issue(together.Issued(moment, self.gpu, where, self._begin, self._ended))
             return
         memory = reachable(possible_pointers(self.kernel.function, self.params), self.arguments)

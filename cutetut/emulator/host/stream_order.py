@@ -40,12 +40,23 @@ class Order:
     """What every stream comes after; of a program, or of a capture."""
 
     known: dict[int, Known] = field(default_factory=dict)
-    times: dict[int, int] = field(default_factory=dict)
+    times: dict[Hashable, int] = field(default_factory=dict)
     events: dict[int, Known] = field(default_factory=dict)
-    host: Known = field(default_factory=dict)  # what the host has waited for: everything it issues comes after that
+    hosts: dict[int, Known] = field(default_factory=lambda: {0: {}})  # of each rank, what its host has waited for
+    rank: int = 0  # the one that runs
     streams: set[int] = field(default_factory=set)  # that work was given to, or that were created
     homes: dict[int, int] = field(default_factory=dict)  # the GPU of each stream that was created
+    exchanged: dict[Hashable, dict[int, Known]] = field(default_factory=dict)  # see `whole`
     blocking: set[int] = field(default_factory=lambda: {PER_THREAD})  # they and the default stream wait for each other
+
+    @property
+    def host(self) -> Known:
+        """What the host has waited for: everything it issues comes after that."""
+        return self.hosts[self.rank]
+
+    def host_knows(self, known: Known) -> None:
+        """The host has waited for this, too."""
+        self.hosts[self.rank] = join(self.host, known)
 
     def created(self, stream: int, blocking: bool, gpu: int = 0) -> None:
         """A stream; without CU_STREAM_NON_BLOCKING it is `blocking`."""
@@ -88,6 +99,23 @@ class Order:
         self.now(stream)
         self.learn(stream, self.events.get(event, {}))
 
+    def exchange(self, lane: Hashable, known: Known) -> Moment:
+        """Something that several ranks do together is issued on a lane of one of them, after what is known."""
+        time = self.times[lane] = self.times.get(lane, 0) + 1
+        return Moment(lane, time, known)
+
+    def exchange_over(self, moment: Moment, known: Known) -> None:
+        """It has been done: who comes after it comes after this, too, which was not known when it was issued."""
+        self.exchanged.setdefault(moment.lane, {})[moment.time] = known
+
+    def whole(self, moment: Moment) -> Moment:
+        """The same with what exchanges have told that come before it."""
+        known = moment.known
+        for lane, time in list(known.items()):
+            told = [then for then in self.exchanged.get(lane, ()) if then <= time]
+            known = join(known, self.exchanged[lane][max(told)]) if told else known
+        return Moment(moment.lane, moment.time, known)
+
     def gpu_of(self, stream: int) -> int:
         """The GPU of a stream."""
         return -stream if stream <= DEFAULT else self.homes.get(stream, 0)
@@ -96,11 +124,11 @@ class Order:
         """The host waits for a stream, for all of a GPU, or for everything."""
         streams = [each for each in self.known if gpu is None or self.gpu_of(each) == gpu]
         for each in [stream] if stream is not None else streams:
-            self.host = join(self.host, self.now(each))
+            self.host_knows(self.now(each))
         waits()
 
     def host_waits_for_event(self, event: int) -> None:
-        self.host = join(self.host, self.events.get(event, {}))
+        self.host_knows(self.events.get(event, {}))
         waits()
 
 
