@@ -212,6 +212,7 @@ def _client(notebook: Any, path: Path) -> Any:
         kernel_manager_class=ThisPython,
         timeout=CELL_TIMEOUT,
         record_timing=False,
+        coalesce_streams=True,  # else how a cell's text is cut depends on when it was printed
         resources={"metadata": {"path": str(path.parent)}},
     )
 
