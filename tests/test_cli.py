@@ -186,7 +186,12 @@ def test_rows_are_added_to_one_notebook(capsys, args):
 @pytest.mark.parametrize(("failed", "status"), [([], 0), ([["-m", "cutetut", "bench", "04_a", "--part", "few"]], 1)])
 def test_parts_are_measured_side_by_side_by_programs_of_their_own(failed, status, monkeypatch, capsys):
     given = []
-    monkeypatch.setattr(turns, "side_by_side", lambda commands, jobs: given.append((commands, jobs)) or failed)
+
+    def side_by_side(commands, jobs):
+        given.append((commands, jobs))
+        return failed
+
+    monkeypatch.setattr(turns, "side_by_side", side_by_side)
     assert main(["bench", "04_a", "--part", "few", "--part", "odd", "--jobs", "9"]) == status
     commands = [["-m", "cutetut", "bench", "04_a", "--part", part] for part in ("few", "odd")]
     assert given == [(commands, 9)]
