@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
+from ..machine import multicast
 from . import exchanges, gpus, stream_order, symmetric, torch_waits
+from .cuda_api import CudaCallError
 from .torch_streams import current_stream
 
 
@@ -22,6 +24,8 @@ def call(func: Callable[..., Any], args: Any, kwargs: dict[str, Any], tensors: l
         return func(*args, **kwargs)
     uses = [(tensor, writes) for tensor, writes in _uses(name, args, kwargs) if any(tensor is one for one in tensors)]
     with torch._C.DisableTorchFunction():
+        if any(multicast.window(tensor.data_ptr()) is not None for tensor in tensors):
+            raise CudaCallError(f"torch's {name} uses a multicast address", hint="only multimem may use one")
         gpu = int(getattr(tensors[0].untyped_storage(), gpus.ON_GPU))
         known = stream_order.program.now(current_stream(gpu).number)
         exchanges.expect_waited(gpu, known, [exchanges.touch(tensor, writes) for tensor, writes in uses], name)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ..checks.peers import Company, Peer
-from ..errors import EmulatorError
+from ..errors import EmulatorError, MissingBarrier
 from ..machine.memory import GlobalMemory
 from . import ranks, stream_order
 from .stream_order import Known, Moment
@@ -26,10 +26,15 @@ EARLY = "or the program launches what this waits for only after {}: issue launch
 Begin = Callable[[Peer], "UnderWay"]
 
 
-class Work(Protocol):
-    """What a GPU has been given to do, at a moment, by a rank."""
+class Done(Protocol):
+    """Something that has its place in the order of a program."""
 
     moment: Moment
+
+
+class Work(Done, Protocol):
+    """What a GPU has been given to do, at a moment, by a rank."""
+
     gpu: int
     rank: int
 
@@ -91,7 +96,7 @@ class Issued:
 
 
 _queue: list[Work] = []  # that have not ended, in the order in which they were issued
-_past: list[Work] = []  # that have, and with which later ones are compared
+_past: list[Done] = []  # that have, and with which later ones are compared
 _company = Company()
 checks: list[Callable[[Issued], None]] = []  # what looks at every launch that has ended
 
@@ -155,6 +160,17 @@ def all_wait() -> bool:
 ranks.move = all_wait
 
 
+def what_is_left() -> EmulatorError | None:
+    """A rank has failed: run the work under way as far as it goes; the race that this shows, if any."""
+    try:
+        while all_wait():
+            pass
+    except ranks.Failed as failed:
+        if isinstance(failed.error, MissingBarrier):
+            return failed.error
+    return None
+
+
 def _turn(each: Work) -> bool:
     """Give one piece of work its turn; whether it had one."""
     if any(each.moment.after(other.moment) for other in _queue if other is not each) or not each.begins():
@@ -166,7 +182,7 @@ def _turn(each: Work) -> bool:
     return True
 
 
-def remember(work: Work) -> None:
+def remember(work: Done) -> None:
     """It is of the past: what comes later is compared with it."""
     _past.append(work)
     if len(_past) > MOST:
@@ -175,7 +191,7 @@ def remember(work: Work) -> None:
             _company.forget(frozenset({first.peer.number}))
 
 
-def past() -> list[Work]:
+def past() -> list[Done]:
     """What has ended, and with which later work is compared."""
     return _past
 
