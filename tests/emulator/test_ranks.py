@@ -305,9 +305,9 @@ def test_tensors_of_the_host_are_not_nccls(ranks: Run) -> None:
 def test_torchrun_is_understood(command: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "script.py"
     script.write_text(START + "told([sys.argv[1:], torch.cuda.device_count()])")
-    assert main(["emulate", *command, "--nproc-per-node", "3", str(script), "--n", "5"]) == 0
+    assert main(["emulate", *command, "--nproc-per-node", "3", str(script), "--count", "5"]) == 0
     lines = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("[")]
-    assert sorted(lines) == [[rank, [["--n", "5"], 3]] for rank in range(3)]
+    assert sorted(lines) == [[rank, [["--count", "5"], 3]] for rank in range(3)]
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,14 @@ from .cuda_api import CudaCallError
 from .torch_streams import current_stream
 
 
-def call(func: Callable[..., Any], args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
-    """Call a function of torch that is given these tensors of GPUs.
+def call(
+    name: str, func: Callable[..., Any], args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]
+) -> Any:  # fmt: skip
+    """Call a function of torch, of this name, that is given these tensors of GPUs.
 
     Raises MissingBarrier where a collective uses them whose end nothing has waited for, or another GPU's kernel that
     nothing orders before it.
     """
-    name = getattr(func, "__name__", "")
     if not tensors or name in torch_waits.NO_WAIT or name in torch_waits.VIEWS:
         return func(*args, **kwargs)
     uses = [(tensor, writes) for tensor, writes in _uses(name, args, kwargs) if any(tensor is one for one in tensors)]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..launch import UnderWay
 
 MOST = 64  # launches that are remembered after their end
+HOST_WAITS = "this wait of the host"
 EARLY = "or the program launches what this waits for only after {}: issue launches that wait for each other together"
 
 Begin = Callable[[Peer], "UnderWay"]
@@ -109,7 +110,7 @@ def issue(work: Work) -> None:
 def settle() -> None:
     """The host has waited: run what it has waited for to its end."""
     host = stream_order.program.host
-    run_until(lambda each: host.get(each.moment.lane, 0) >= each.moment.time, "this wait of the host")
+    run_until(lambda each: host.get(each.moment.lane, 0) >= each.moment.time, HOST_WAITS)
 
 
 def torch_uses(known: dict[int, Known], call: str) -> None:
@@ -126,7 +127,7 @@ def run_until(wanted: Callable[[Work], bool], what: str = "") -> None:
     what: what the host does that has to wait for them, if it may launch more afterwards.
     """
     if ranks.several():
-        return ranks.wait(lambda: not any(map(wanted, _queue)), what)
+        return ranks.wait(lambda: not any(map(wanted, _queue)), "its GPU" if what == HOST_WAITS else what)
     try:
         while any(map(wanted, _queue)):
             for each in list(_queue):

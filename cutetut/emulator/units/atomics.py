@@ -216,8 +216,8 @@ def _result_writers(inst: Instruction, machine: Machine, atomic: Atomic) -> list
         return []
     raw = UINT[atomic.unit]
     if atomic.form.packed == 2:
-        halves = [half for item in items for half in halves(machine.target(item, np.uint32), np.dtype(np.uint16))]
-        return [_assign(row, raw) for row in halves]
+        rows = [half for item in items for half in halves(machine.target(item, np.uint32), np.dtype(np.uint16))]
+        return [_assign(row, raw) for row in rows]
     rows = [
         machine.target(item, UINT[machine.register_dtype(item).itemsize] if isinstance(item, Register) else raw)
         for item in items
