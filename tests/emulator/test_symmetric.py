@@ -65,6 +65,56 @@ def test_races_can_be_let_go(capfd: pytest.CaptureFixture[str]) -> None:
     capfd.readouterr()
 
 
+FLAG_THEN_COLLECTIVE = f"""
+import sys
+sys.path.insert(0, {str(SCRIPT.parent)!r})
+import cuda.bindings.driver as cuda
+from cutlass import Int32
+from cutlass.cute.runtime import from_dlpack
+from two_ranks import N, double, hand_on
+stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
+mine, flag = symm_mem.empty(N, device="cuda"), symm_mem.empty(1, dtype=torch.int32, device="cuda")
+handles = [symm_mem.rendezvous(each, dist.group.WORLD) for each in (mine, flag)]
+theirs, their_flag = (h.get_buffer(1 - rank, t.shape, t.dtype) for h, t in zip(handles, (mine, flag)))
+y = torch.zeros(N, device="cuda")
+tensors = [from_dlpack(each) for each in (mine, theirs, flag, their_flag, y)]
+"""
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_flag_orders_a_collective_behind_a_peers_kernel(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], flag: bool
+) -> None:
+    """The peer's kernel has written what is summed up; that its flag was waited for is all that orders the two."""
+    call = "hand_on(*tensors, Int32(1000 * rank), stream)" if flag else "double(tensors[0], tensors[1], stream)"
+    status = script(tmp_path, FLAG_THEN_COLLECTIVE + f"{call}\ndist.all_reduce(mine)\nprint(mine[1].item())\n")
+    out, err = capfd.readouterr()
+    if flag:
+        assert (status, out) == (0, "1002.0\n" * 2), err
+    else:
+        assert status == 1 and ("all_reduce of rank" in err or "by GPU" in err) and "nothing orders the two" in err
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_batch_of_sends_and_a_kernel(tmp_path: Path, capfd: pytest.CaptureFixture[str], waits: bool) -> None:
+    status = script(tmp_path, FLAG_THEN_COLLECTIVE + f"""
+x = torch.arange(N, dtype=torch.float32, device="cuda") + rank
+works = dist.batch_isend_irecv([dist.P2POp(dist.isend, x, 1 - rank), dist.P2POp(dist.irecv, y, 1 - rank)])
+for work in works if {waits} else ():
+    work.wait()
+double(from_dlpack(y), from_dlpack(mine), stream)
+torch.cuda.synchronize()
+for work in works:
+    work.wait()
+print(mine[1].item())
+""")  # fmt: skip
+    out, err = capfd.readouterr()
+    if waits:
+        assert status == 0 and sorted(out.split()) == ["2.0", "4.0"], err
+    else:
+        assert status == 1 and "send from rank" in err and "double_kernel of rank" in err
+
+
 # -- the calls of symmetric memory -----------------------------------------------------------------
 
 START = """

@@ -203,7 +203,7 @@ class Group(dist.ProcessGroup):
         """One rank's current stream tells another's that it has come here."""
         pair, me = (self.members[source], self.members[target]), ranks.number()
         number = self._next((pair, channel, me))
-        lane = ("signal", self.name, me, self._next("signal"))
+        lane = ("signal", self.name, pair, channel, me)
         call = Call(f"signal on channel {channel}", collectives.nothing, [], [])
         return Work([self._meet(call, gpu, (self.name, pair, "signal", channel, number), pair, lane)], [])
 
@@ -211,8 +211,10 @@ class Group(dist.ProcessGroup):
         pair, gpu, me = (self.members[source], self.members[target]), self._device_of(call), ranks.number()
         number = self._next((pair, "send" if call.inputs else "receive"))
         lane: Any = ("pair", self.name, frozenset(pair), me)
-        if self.batch is not None or gpu == HOST:  # nothing orders these among each other
-            lane = ("batch", self.name, me, self._next("batch"))
+        if self.batch is not None:  # nothing orders these among each other
+            lane = ("batch", self.name, len(self.batch), me)
+        elif gpu == HOST:
+            lane = ("host", self.name, pair, me)
         part = self._meet(call, gpu, (self.name, pair, number), pair, lane)
         part.exchange.what, part.exchange.hint = f"send from rank {pair[0]} to rank {pair[1]}", PAIRED
         if self.batch is not None:
@@ -337,6 +339,9 @@ class Group(dist.ProcessGroup):
         if gpu != HOST and opts is not None and opts.device_ids:
             gpu = opts.device_ids[0]
         return self._collective(call, host_waits=True, gpu=gpu)
+
+    def monitored_barrier(self, *_: Any, **__: Any) -> None:
+        self.everyone("monitored_barrier", None)
 
     def send(self, tensors: Any, target: int, tag: int = 0) -> Work:
         call = Call("send or recv", collectives.send, _list(tensors), [], _shape(tensors))

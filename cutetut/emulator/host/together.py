@@ -223,10 +223,11 @@ def _watch(each: Issued) -> Callable[[], bool]:
 
 def _forget() -> None:
     """Where all hosts have waited for everything, what comes later is in order."""
-    hosts = stream_order.program.hosts.values()
+    hosts = stream_order.program.all_hosts_know()
     if all(host.get(past.moment.lane, 0) >= past.moment.time for past in _past for host in hosts):
         _company.forget(frozenset(p.peer.number for p in _past if isinstance(p, Issued) and p.peer is not None))
         _past.clear()
+        stream_order.program.forget_exchanges()
 
 
 def memories() -> list[GlobalMemory]:
