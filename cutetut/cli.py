@@ -145,8 +145,9 @@ def _run(options: argparse.Namespace) -> int:
 
 def _with_kinds(argv: list[str]) -> list[str]:
     """A bare --warn means all kinds: without this argparse would take the script for its value."""
+    with_values = ("--waive", "--report", "--gpus", "--ranks", *SETTINGS)
     for i, word in enumerate(argv):
-        if i and not word.startswith("-") and argv[i - 1] not in ("--waive", "--report", "--gpus", "--ranks", *SETTINGS):
+        if i and not word.startswith("-") and argv[i - 1] not in with_values:
             break  # the script: what follows is its own
         if word == "--warn":
             argv[i] = "--warn=all"

@@ -6,7 +6,7 @@
     python -m cutetut emulate --warn script.py                           go on after errors that are often harmless
     python -m cutetut emulate --waive race@kernel.py:12 script.py        accept one of them at one line
     python -m cutetut emulate --gpus 2 script.py                         two GPUs, which reach each other's memory
-    python -m cutetut emulate --ranks 2 script.py                        two processes' worth of it, as torchrun starts it
+    python -m cutetut emulate --ranks 2 script.py                        twice at once, as torchrun does
     python -m cutetut emulate --report found.json script.py              write all that is found as data, too
 
 The script sees a CUDA device: `.cuda()`, `device="cuda"`, torch.cuda's streams and events, and the CUDA
@@ -209,7 +209,13 @@ def _as_ranks(number: int, script: str, module: bool) -> int:
     """The same program so many times at once."""
     from .emulator.host import torch_distributed  # imports torch.distributed, which takes a while
 
-    return torch_distributed.start(number, lambda rank: _status(script, module))
+    def program(rank: int) -> int:
+        status = _status(script, module)
+        if status and (race := together.what_is_left()) is not None:
+            print(f"cutetut: when rank {rank} failed, there was this, too:\n{race}", file=sys.stderr)
+        return status
+
+    return torch_distributed.start(number, program)
 
 
 def _status(script: str, module: bool) -> int:
@@ -267,6 +273,8 @@ def _report(error: BaseException) -> None:
     """Print an exception as the interpreter does, without the frames of this package, its runners and the DSL."""
     if isinstance(error, EmulatorError):
         error.tell()  # of a launch's it has been told already
+        if host_ranks.several():
+            error.__context__ = None  # torch.distributed logs it on its way
     if not os.environ.get("CUTETUT_TRACEBACK"):
         error.__traceback__ = own_frames(error.__traceback__, isinstance(error, EmulatorError))
     try:
@@ -280,12 +288,12 @@ def _report(error: BaseException) -> None:
 
 
 def own_frames(trace: types.TracebackType | None, without_dsl: bool) -> types.TracebackType | None:
-    """A traceback without the frames of this package and its runners, and perhaps of CuTe DSL."""
+    """A traceback without the frames of this package and its runners, and perhaps of the libraries that call it."""
     frames = []
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
         module = trace.tb_frame.f_globals.get("__name__", "")
-        in_dsl = module.startswith("cutlass.")
+        in_dsl = module.startswith(("cutlass.", "torch.distributed."))
         runner = module.startswith("IPython.") or name in ("<frozen runpy>", runpy.__file__, compilation.FRAME)
         ours = name.startswith(_HERE) or runner
         if not ours and not (in_dsl and without_dsl):

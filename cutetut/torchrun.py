@@ -35,7 +35,9 @@ def read(args: Sequence[str], gpus: int | None) -> Asked:
     """
     from torch.distributed.run import get_args_parser
 
-    options = get_args_parser().parse_args(list(args))
+    parser = get_args_parser()
+    parser.prog = COMMAND
+    options = parser.parse_args(list(args))
     if options.nnodes not in ("1", "1:1"):
         raise NotOneHost(f"torchrun --nnodes {options.nnodes}: one host is emulated")
     if options.no_python or options.run_path:

@@ -66,8 +66,9 @@ def reduce(calls: Sequence[Call]) -> None:
 
 
 def broadcast(calls: Sequence[Call]) -> None:
-    for call in calls:
-        for output, source in zip(call.outputs, calls[call.root].inputs, strict=True):
+    sources = calls[calls[0].root].inputs
+    for call in (call for call in calls if call.outputs):  # the root has none
+        for output, source in zip(call.outputs, sources, strict=True):
             output.copy_(source)
 
 
@@ -79,7 +80,7 @@ def all_gather(calls: Sequence[Call]) -> None:
 
 def gather(calls: Sequence[Call]) -> None:
     for output, other in zip(calls[calls[0].root].outputs, calls, strict=True):
-        output.copy_(other.inputs[0])
+        output.copy_(other.inputs[0].view_as(output))
 
 
 def scatter(calls: Sequence[Call]) -> None:

@@ -183,8 +183,11 @@ class CudaMode(torch.overrides.TorchFunctionMode):
 
 
 def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    special = _SPECIAL.get(func)
+    special, name = _SPECIAL.get(func), getattr(func, "__name__", "")
     if special is not None:
+        if ranks.several() and name in _READERS:
+            read = [each for each in args if isinstance(each, torch.Tensor) and marked(each)]
+            return shared_uses.call(name, functools.partial(special, func), args, kwargs, read)
         return special(func, *args, **kwargs)
     kwargs.pop("pin_memory", None)
     target, gpu = _target(func, kwargs), _index(kwargs.get("device"))
@@ -196,7 +199,7 @@ def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             return func(*args, **kwargs)
         gpu = _on_one_gpu(func, args, inputs, gpu)
     if ranks.several():
-        result = shared_uses.call(func, args, kwargs, [each for each in inputs if marked(each)])
+        result = shared_uses.call(name, func, args, kwargs, [each for each in inputs if marked(each)])
     else:
         result = func(*args, **kwargs)
     on_device = target or (target is None and any(map(marked, inputs)))
@@ -372,6 +375,7 @@ def _device(func: Any, tensor: torch.Tensor, *_: Any) -> Any:
 
 _T = torch.Tensor
 # On several GPUs: what may use tensors of two
+_READERS = {"cpu", "cuda", "to", "type", "__repr__", "as_tensor", "asarray"}  # of those below
 _COPIES = {"copy_", "__setitem__"}
 _EMPTIES = {
     torch.empty, torch.empty_like, torch.empty_strided, torch.empty_permuted, _T.new_empty, _T.new_empty_strided,

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..checks.remedies import BETWEEN_GPUS
 from ..checks.shadow import LatestFirst, Shadow
 from ..checks.stamps import Stamp
 from ..errors import EmulatorError, MissingBarrier
@@ -23,6 +22,10 @@ from . import live, ranks, stream_order, together
 from .stream_order import Known, Moment, join
 
 HOST = -1  # in place of a GPU: the work is the host's
+BETWEEN_RANKS = (
+    "what makes the one GPU wait for the other: barrier() of the symmetric memory, dist.barrier(), another collective, "
+    "or a flag at the scope of the system; that each host waits for its own GPU says nothing of the others"
+)
 WAIT = "work.wait() of what async_op=True returned, or an event, between the two"
 
 
@@ -43,26 +46,29 @@ def touch(tensor: torch.Tensor, writes: bool) -> Touch:
 
 @dataclass(eq=False)
 class Exchange:
-    """Something that some ranks do together, in which each issues a part. do: what it does, once all have begun."""
+    """Something that some ranks do together, in which each issues a part.
+
+    do: what it does, once all have begun. hint: what to look at if that never comes.
+    """
 
     what: str
     members: tuple[int, ...]
     do: Callable[[Exchange], None]
+    hint: str = ""
     parts: dict[int, Part] = field(default_factory=dict)
-    over: bool = False
+    known: Known | None = None  # once it is over: what comes before it, and itself
 
     def complete(self) -> None:
-        if self.over:
+        if self.known is not None:
             return
         known: Known = {}
         for part in self.parts.values():
             known = join(known, {**part.moment.known, part.moment.lane: part.moment.time})
         with torch._C.DisableTorchFunction(), torch.no_grad():
             self.do(self)
-        self.over = True
+        self.known = known
         for part in self.parts.values():
             stream_order.program.exchange_over(part.moment, known)
-            part.moment = Moment(part.moment.lane, part.moment.time, known)
 
 
 @dataclass(eq=False)
@@ -101,6 +107,8 @@ class Part:
         return True
 
     def has_ended(self) -> None:
+        assert self.exchange.known is not None
+        self.moment = Moment(self.moment.lane, self.moment.time, self.exchange.known)
         _compare_with_launches(self)
 
     def close(self) -> None:
@@ -135,8 +143,8 @@ def part(
     return Part(exchange, ranks.number(), gpu, moment, data, tuple(touches))
 
 
-def stuck() -> list[str]:
-    """Which exchanges wait for whom, a line for each."""
+def stuck() -> tuple[list[str], str]:
+    """Which exchanges wait for whom, a line for each, and what to look at."""
     found = {part.exchange: None for part in together.under_way() if isinstance(part, Part)}
     lines = []
     for each in found:
@@ -144,7 +152,7 @@ def stuck() -> list[str]:
         missing = ", ".join(str(rank) for rank in each.members if rank not in each.parts)
         why = f"it waits for the same call of rank {missing}" if missing else "it waits for work before it"
         lines.append(f"  {each.what} ({at}): {why}")
-    return lines
+    return lines, next((each.hint for each in found), "")
 
 
 ranks.stuck = stuck
@@ -207,8 +215,11 @@ def _compare(launch: together.Issued, work: Part | Use) -> None:
     for mine in work.touches:
         for shadow in launch.peer.side.regions.values():
             found = _conflict(shadow, mine)
-            if found is not None and not _heard(launch, work):
-                raise _told(_race(launch, work, mine, *found))
+            if found is None or _heard(launch, work):
+                continue
+            machine, error = launch.peer.side.machine, _race(launch, work, mine, *found)
+            if not machine.scheduler.tolerates("race", error, machine.kernel.body[found[0].inst]):
+                raise _told(error)
 
 
 def _heard(launch: together.Issued, work: Part | Use) -> bool:
@@ -253,11 +264,11 @@ def _race(
     name, does = machine.scheduler.kernel_name, "writes" if mine.writes else "reads"
     error = MissingBarrier(
         f"{work.name} {does} {place}, which {name} of rank {launch.rank} on GPU {launch.gpu} "
-        f"{'loads from' if reads else 'writes'}, and nothing orders the two",
-        hint=BETWEEN_GPUS if launch.gpu != work.gpu else WAIT,
+        f"{'loads from' if reads else 'writes'} here, and nothing orders the two",
+        hint=BETWEEN_RANKS if launch.gpu != work.gpu else WAIT,
         kind="missing-gpu-order" if launch.gpu != work.gpu else "missing-stream-order", locations=(place,),
     )  # fmt: skip
-    error.add(machine.scheduler.place(machine.kernel.body[stamp.inst], None), "the kernel's access is here")
+    error.place = machine.scheduler.place(machine.kernel.body[stamp.inst], None)
     error.notes.append(f"  {name} was launched {launch.launched}")
     return error
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from . import ranks
+
 MOST = 8  # GPUs of one host that NVLink joins
 ON_GPU = "_cutetut_on_cuda"  # the attribute of a storage that says on which GPU its memory is
 
@@ -20,8 +22,8 @@ home: Callable[[int], int | None] = lambda address: None  # noqa: E731  the GPU 
 
 
 def several() -> bool:
-    """Whether there is more than one."""
-    return count > 1
+    """Whether there is more than one, or ranks, of which each may have one."""
+    return count > 1 or ranks.several()
 
 
 def begin(number: int, home_of: Callable[[int], int | None]) -> None:

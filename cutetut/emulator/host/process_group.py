@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
 
 from ..errors import EmulatorError
 from . import collectives, exchanges, ranks, stream_order
@@ -25,9 +26,10 @@ Tensors = Sequence[torch.Tensor]
 GpuOf = Callable[[torch.Tensor], "int | None"]
 
 PAIRED = (
-    "dist.batch_isend_irecv posts both at once: on GPUs two ranks that both send first go on only while the message fits "
-    "into NCCL's buffers"
+    "dist.batch_isend_irecv posts both at once: where two ranks both send first, NCCL goes on only while the message "
+    "fits into its buffers"
 )
+ALIKE = "every rank of a group has to make the same calls in the same order, of tensors that fit"
 _meetings: dict[tuple[Any, ...], Exchange] = {}  # that not all ranks have come to
 gpu_of: GpuOf = lambda tensor: None  # noqa: E731  the GPU a tensor is on, see cuda_torch.py
 
@@ -41,7 +43,7 @@ def forget() -> None:
     _meetings.clear()
 
 
-class Work(dist._Work):  # type: ignore[misc]
+class Work(c10d.Work):
     """What an asynchronous call returns."""
 
     def __init__(self, parts: Sequence[Part], outputs: Tensors, host_waits: bool = False) -> None:
@@ -161,7 +163,12 @@ class Group(dist.ProcessGroup):
         after = order.host if gpu == HOST else join(order.now(current_stream(gpu).number), self.after)
         exchange = _meetings.get(key)
         if exchange is None:
-            exchange = _meetings[key] = Exchange(call.what, members, self._together)
+            exchange = _meetings[key] = Exchange(call.what, members, self._together, ALIKE)
+        if gpu != HOST and any(part.gpu == gpu for part in exchange.parts.values()):
+            raise CudaCallError(
+                f"several ranks call {call.what} with tensors of cuda:{gpu}, which NCCL refuses",
+                hint='torch.cuda.set_device(int(os.environ["LOCAL_RANK"])), before tensors are made',
+            )
         touches = () if gpu == HOST else [
             *(touch(each, False) for each in call.inputs), *(touch(each, True) for each in call.outputs)
         ]  # fmt: skip
@@ -181,15 +188,8 @@ class Group(dist.ProcessGroup):
                 raise MismatchedCalls(
                     f"rank {parts[0].rank} calls {_text(one)}{parts[0].where} where rank {part.rank} calls "
                     f"{_text(other)}{part.where}",
-                    hint="every rank of a group has to make the same calls in the same order, of tensors that fit",
+                    hint=ALIKE,
                 )
-        gpus = [part.gpu for part in parts if part.gpu != HOST]
-        if len(gpus) != len(set(gpus)):
-            twice = next(part for part in parts if gpus.count(part.gpu) > 1)
-            raise CudaCallError(
-                f"NCCL: duplicate GPU: several ranks call {exchange.what} with tensors of cuda:{twice.gpu}{twice.where}",
-                hint='torch.cuda.set_device(int(os.environ["LOCAL_RANK"])), before tensors are made',
-            )
         first.do([part.data for part in parts])
 
     def _collective(self, call: Call, host_waits: bool = False, gpu: int | None = None) -> Work:
@@ -203,7 +203,7 @@ class Group(dist.ProcessGroup):
         """One rank's current stream tells another's that it has come here."""
         pair, me = (self.members[source], self.members[target]), ranks.number()
         number = self._next((pair, channel, me))
-        lane = ("signal", self.name, me, self._next("signal"))
+        lane = ("signal", self.name, pair, channel, me)
         call = Call(f"signal on channel {channel}", collectives.nothing, [], [])
         return Work([self._meet(call, gpu, (self.name, pair, "signal", channel, number), pair, lane)], [])
 
@@ -211,10 +211,12 @@ class Group(dist.ProcessGroup):
         pair, gpu, me = (self.members[source], self.members[target]), self._device_of(call), ranks.number()
         number = self._next((pair, "send" if call.inputs else "receive"))
         lane: Any = ("pair", self.name, frozenset(pair), me)
-        if self.batch is not None or gpu == HOST:  # nothing orders these among each other
-            lane = ("batch", self.name, me, self._next("batch"))
+        if self.batch is not None:  # nothing orders these among each other
+            lane = ("batch", self.name, len(self.batch), me)
+        elif gpu == HOST:
+            lane = ("host", self.name, pair, me)
         part = self._meet(call, gpu, (self.name, pair, number), pair, lane)
-        part.exchange.what = f"send from rank {pair[0]} to rank {pair[1]}"
+        part.exchange.what, part.exchange.hint = f"send from rank {pair[0]} to rank {pair[1]}", PAIRED
         if self.batch is not None:
             self.batch.append(part)
         return Work([part], call.outputs)
@@ -261,8 +263,10 @@ class Group(dist.ProcessGroup):
 
     def broadcast(self, tensors: Any, opts: Any) -> Work:
         inputs, outputs = (_list(tensors), []) if opts.rootRank == self.own else ([], _list(tensors))
-        call = Call("broadcast", collectives.broadcast, inputs, outputs, (opts.rootRank, *_shape(tensors)), opts.rootRank)
-        return self._collective(call)
+        root = opts.rootRank
+        return self._collective(
+            Call("broadcast", collectives.broadcast, inputs, outputs, (root, *_shape(tensors)), root)
+        )
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
         return self._collective(_call("all_gather", collectives.all_gather, _list(inputs), _list(outputs)))
@@ -296,9 +300,10 @@ class Group(dist.ProcessGroup):
         )
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any) -> Work:
-        call = Call("scatter", collectives.scatter, _list(inputs), _list(outputs), (opts.rootRank, *_shape(outputs)),
-                    opts.rootRank)  # fmt: skip
-        return self._collective(call)
+        root, alike = opts.rootRank, (opts.rootRank, *_shape(outputs))
+        return self._collective(
+            Call("scatter", collectives.scatter, _list(inputs), _list(outputs), alike, root)
+        )
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any) -> Work:
         return self._collective(
@@ -334,6 +339,9 @@ class Group(dist.ProcessGroup):
         if gpu != HOST and opts is not None and opts.device_ids:
             gpu = opts.device_ids[0]
         return self._collective(call, host_waits=True, gpu=gpu)
+
+    def monitored_barrier(self, *_: Any, **__: Any) -> None:
+        self.everyone("monitored_barrier", None)
 
     def send(self, tensors: Any, target: int, tag: int = 0) -> Work:
         call = Call("send or recv", collectives.send, _list(tensors), [], _shape(tensors))

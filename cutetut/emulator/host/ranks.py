@@ -61,7 +61,7 @@ _done = threading.Event()
 _slots: list[Slot] = []
 move: Callable[[], bool] = lambda: False  # noqa: E731  goes on with the GPUs' work; whether any could
 
-stuck: Callable[[], list[str]] = lambda: []  # noqa: E731  which of the GPUs' work waits for whom, a line for each
+stuck: Callable[[], tuple[list[str], str]] = lambda: ([], "")  # noqa: E731  what waits for whom, and a hint
 
 
 def several() -> bool:
@@ -197,23 +197,20 @@ def _next(me: Rank) -> Rank | None:
         try:
             if move():
                 continue
-            error: BaseException = _deadlock()
+            first, error = left[0], _deadlock()
         except Failed as failed:
-            left.sort(key=lambda rank: rank.number != failed.rank)
-            error = failed.error
-        left[0].error, _ending = error, True
-        return left[0]
+            number, error = failed.rank, failed.error
+            first = next((rank for rank in left if rank.number == number), left[0])
+        first.error, _ending = error, True
+        return first
     return None
 
 
-def _deadlock() -> Deadlock:
-    waiting = [rank for rank in _ranks if not rank.over]
-    over = [str(rank.number) for rank in _ranks if rank.over]
-    error = Deadlock("no rank can go on")
-    error.notes += [*hosts(), *stuck()]
-    if over:
-        error.notes.append(f"  rank{'s' * (len(over) > 1)} {', '.join(over)} {'has' if len(over) == 1 else 'have'} ended")
-    error.hint = "every rank of a group has to make the same calls in the same order" if waiting else ""
+def _deadlock() -> BaseException:
+    lines, hint = stuck()
+    error = Deadlock("no rank can go on", hint=hint)
+    error.notes += [*hosts(), *lines, *(f"  rank {rank.number} has ended" for rank in _ranks if rank.over)]
+    error.tell()
     return error
 
 

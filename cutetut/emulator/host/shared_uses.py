@@ -7,21 +7,26 @@ from typing import Any
 
 import torch
 
+from ..machine import multicast
 from . import exchanges, gpus, stream_order, symmetric, torch_waits
+from .cuda_api import CudaCallError
 from .torch_streams import current_stream
 
 
-def call(func: Callable[..., Any], args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
-    """Call a function of torch that is given these tensors of GPUs.
+def call(
+    name: str, func: Callable[..., Any], args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]
+) -> Any:  # fmt: skip
+    """Call a function of torch, of this name, that is given these tensors of GPUs.
 
     Raises MissingBarrier where a collective uses them whose end nothing has waited for, or another GPU's kernel that
     nothing orders before it.
     """
-    name = getattr(func, "__name__", "")
     if not tensors or name in torch_waits.NO_WAIT or name in torch_waits.VIEWS:
         return func(*args, **kwargs)
     uses = [(tensor, writes) for tensor, writes in _uses(name, args, kwargs) if any(tensor is one for one in tensors)]
     with torch._C.DisableTorchFunction():
+        if any(multicast.window(tensor.data_ptr()) is not None for tensor in tensors):
+            raise CudaCallError(f"torch's {name} uses a multicast address", hint="only multimem may use one")
         gpu = int(getattr(tensors[0].untyped_storage(), gpus.ON_GPU))
         known = stream_order.program.now(current_stream(gpu).number)
         exchanges.expect_waited(gpu, known, [exchanges.touch(tensor, writes) for tensor, writes in uses], name)

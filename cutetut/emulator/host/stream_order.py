@@ -7,6 +7,7 @@ given, and knows up to where it comes after the work of others.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
@@ -46,7 +47,7 @@ class Order:
     rank: int = 0  # the one that runs
     streams: set[int] = field(default_factory=set)  # that work was given to, or that were created
     homes: dict[int, int] = field(default_factory=dict)  # the GPU of each stream that was created
-    exchanged: dict[Hashable, dict[int, Known]] = field(default_factory=dict)  # see `whole`
+    exchanged: dict[Hashable, tuple[list[int], list[Known]]] = field(default_factory=dict)  # by lane, see `whole`
     blocking: set[int] = field(default_factory=lambda: {PER_THREAD})  # they and the default stream wait for each other
 
     @property
@@ -106,15 +107,30 @@ class Order:
 
     def exchange_over(self, moment: Moment, known: Known) -> None:
         """It has been done: who comes after it comes after this, too, which was not known when it was issued."""
-        self.exchanged.setdefault(moment.lane, {})[moment.time] = known
+        times, told = self.exchanged.setdefault(moment.lane, ([], []))
+        times.append(moment.time)
+        told.append(known)
 
     def whole(self, moment: Moment) -> Moment:
         """The same with what exchanges have told that come before it."""
         known = moment.known
         for lane, time in list(known.items()):
-            told = [then for then in self.exchanged.get(lane, ()) if then <= time]
-            known = join(known, self.exchanged[lane][max(told)]) if told else known
+            times, told = self.exchanged.get(lane, ((), ()))
+            if at := bisect.bisect_right(times, time):
+                known = join(known, told[at - 1])
         return Moment(moment.lane, moment.time, known)
+
+    def all_hosts_know(self) -> list[Known]:
+        """What each rank's host has waited for, with what exchanges have told it."""
+        return [self.whole(Moment(DEFAULT, 0, host)).known for host in self.hosts.values()]
+
+    def forget_exchanges(self) -> None:
+        """All hosts have waited for all of them, so that nobody needs to know of them any more."""
+        if self.exchanged:
+            self.exchanged.clear()
+            for known in (self.known, self.events, self.hosts):
+                for key, each in known.items():
+                    known[key] = {lane: time for lane, time in each.items() if not isinstance(lane, tuple)}
 
     def gpu_of(self, stream: int) -> int:
         """The GPU of a stream."""

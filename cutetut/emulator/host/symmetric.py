@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import mmap
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,38 +26,36 @@ from .patches import Patches
 from .process_group import Group
 from .torch_streams import current_stream
 
-SIGNAL_PAD = 2048  # bytes, as PyTorch has them where nothing else is asked for
+SIGNAL_PAD = 32 * 72 * 4  # bytes: 32 channels of as many ranks as NVLink joins, PyTorch's default
 _shared: dict[int, torch.Tensor] = {}  # by its start, memory that `empty` has given
 _handles: dict[tuple[int, str, int], SymmetricMemory] = {}  # by start, group and rank
-_windows: list[tuple[int, int]] = []  # start and end of what several GPUs use
+_multicast: dict[tuple[tuple[int, ...], int], tuple[int, mmap.mmap]] = {}  # by buffers and bytes
 
 
 def forget() -> None:
     """There is no symmetric memory any more."""
     _shared.clear()
     _handles.clear()
-    _windows.clear()
+    _multicast.clear()
     gpus.unmap()
     multicast.forget()
 
 
 def several_use(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's memory is open to other GPUs."""
-    if not _windows:
+    """Whether a tensor's memory is, or can become, open to other GPUs."""
+    if not _shared:
         return False
     with torch._C.DisableTorchFunction():
         address = tensor.data_ptr()
-    return any(start <= address < end for start, end in _windows)
+        ranges = ((start, each.untyped_storage().nbytes()) for start, each in _shared.items())
+        return any(start <= address < start + nbytes for start, nbytes in ranges)
 
 
 def opened(tensor: torch.Tensor, to: Sequence[int]) -> None:
     """Let these GPUs use the memory of a tensor."""
     storage = tensor.untyped_storage()
-    start, nbytes = storage.data_ptr(), storage.nbytes()
-    if (start, start + nbytes) not in _windows:
-        _windows.append((start, start + nbytes))
     for gpu in to:
-        gpus.map_memory(gpu, start, nbytes)
+        gpus.map_memory(gpu, storage.data_ptr(), storage.nbytes())
 
 
 def over(address: int, shape: Sequence[int], dtype: torch.dtype, gpu: int, keep: Any = None) -> torch.Tensor:
@@ -71,12 +70,22 @@ def over(address: int, shape: Sequence[int], dtype: torch.dtype, gpu: int, keep:
         return tensor
 
 
-def new(shape: Sequence[int], dtype: torch.dtype, gpu: int, zero: bool = False) -> torch.Tensor:
-    """Memory of a GPU that others may be let use."""
-    make = torch.zeros if zero else torch.empty
-    tensor: torch.Tensor = make(tuple(shape), dtype=dtype, device=torch.device("cuda", gpu))
+def new(shape: Sequence[int], dtype: torch.dtype, gpu: int) -> torch.Tensor:
+    """Memory of a GPU that others may be let use. It is zero, as what the driver hands to a new process."""
+    tensor: torch.Tensor = torch.zeros(tuple(shape), dtype=dtype, device=torch.device("cuda", gpu))
     _shared[tensor.untyped_storage().data_ptr()] = tensor
     return tensor
+
+
+def window(buffers: tuple[int, ...], nbytes: int) -> int:
+    """The multicast address of these buffers."""
+    key = buffers, nbytes
+    if key not in _multicast:
+        room = mmap.mmap(-1, nbytes)  # an address that nothing else has
+        start = ctypes.addressof(ctypes.c_uint8.from_buffer(room))
+        multicast.bind(start, nbytes, buffers)
+        _multicast[key] = start, room
+    return _multicast[key][0]
 
 
 class SymmetricMemory:
@@ -94,14 +103,11 @@ class SymmetricMemory:
         self.buffer_size = buffers[self.rank].untyped_storage().nbytes()
         self._tables = [torch.tensor(ptrs, device=self.device) for ptrs in (self.buffer_ptrs, self.signal_pad_ptrs)]
         self.buffer_ptrs_dev, self.signal_pad_ptrs_dev = (table.data_ptr() for table in self._tables)
-        self._multicast = 0
 
     @property
     def multicast_ptr(self) -> int:
         """The address that stands for all buffers, for multimem's instructions."""
-        if not self._multicast:
-            self._multicast = multicast.bind(tuple(self.buffer_ptrs), self.buffer_size)
-        return self._multicast
+        return window(tuple(self.buffer_ptrs), self.buffer_size)
 
     def _view(self, base: int, nbytes: int, shape: Sequence[int], dtype: torch.dtype, offset: int) -> torch.Tensor:
         if (math.prod(shape) + offset) * dtype.itemsize > nbytes:
@@ -164,7 +170,7 @@ class SymmetricMemory:
         key = start, group.name, ranks.number()
         if key not in _handles:
             gpu = torch.cuda.current_device()
-            pad = new((SymmetricMemory.signal_pad_size // 4,), torch.int32, gpu, zero=True)
+            pad = new((SymmetricMemory.signal_pad_size // 4,), torch.int32, gpu)
             offset = tensor.data_ptr() - start
             found = group.everyone("rendezvous", (_shared[start], pad, gpu, tensor.numel() * tensor.element_size()))
             if len({nbytes for *_, nbytes in found}) > 1:
@@ -213,7 +219,7 @@ def install(patches: Patches) -> None:
 
 
 def noted(what: str, gpu: int, tensors: Sequence[tuple[torch.Tensor, bool]]) -> None:
-    """A function of torch has used tensors (and written them); where others may use them, it is compared with theirs."""
+    """A function of torch has used tensors, or written them; where others may use them, it is compared with theirs."""
     touches: list[Touch] = [exchanges.touch(tensor, writes) for tensor, writes in tensors if several_use(tensor)]
     if touches:
         exchanges.used(what, gpu, current_stream(gpu).number, touches)

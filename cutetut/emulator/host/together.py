@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ..checks.peers import Company, Peer
-from ..errors import EmulatorError
+from ..errors import EmulatorError, MissingBarrier
 from ..machine.memory import GlobalMemory
 from . import ranks, stream_order
 from .stream_order import Known, Moment
@@ -21,15 +21,21 @@ if TYPE_CHECKING:
     from ..launch import UnderWay
 
 MOST = 64  # launches that are remembered after their end
+HOST_WAITS = "this wait of the host"
 EARLY = "or the program launches what this waits for only after {}: issue launches that wait for each other together"
 
 Begin = Callable[[Peer], "UnderWay"]
 
 
-class Work(Protocol):
-    """What a GPU has been given to do, at a moment, by a rank."""
+class Done(Protocol):
+    """Something that has its place in the order of a program."""
 
     moment: Moment
+
+
+class Work(Done, Protocol):
+    """What a GPU has been given to do, at a moment, by a rank."""
+
     gpu: int
     rank: int
 
@@ -91,7 +97,7 @@ class Issued:
 
 
 _queue: list[Work] = []  # that have not ended, in the order in which they were issued
-_past: list[Work] = []  # that have, and with which later ones are compared
+_past: list[Done] = []  # that have, and with which later ones are compared
 _company = Company()
 checks: list[Callable[[Issued], None]] = []  # what looks at every launch that has ended
 
@@ -104,7 +110,7 @@ def issue(work: Work) -> None:
 def settle() -> None:
     """The host has waited: run what it has waited for to its end."""
     host = stream_order.program.host
-    run_until(lambda each: host.get(each.moment.lane, 0) >= each.moment.time, "this wait of the host")
+    run_until(lambda each: host.get(each.moment.lane, 0) >= each.moment.time, HOST_WAITS)
 
 
 def torch_uses(known: dict[int, Known], call: str) -> None:
@@ -121,7 +127,7 @@ def run_until(wanted: Callable[[Work], bool], what: str = "") -> None:
     what: what the host does that has to wait for them, if it may launch more afterwards.
     """
     if ranks.several():
-        return ranks.wait(lambda: not any(map(wanted, _queue)), what)
+        return ranks.wait(lambda: not any(map(wanted, _queue)), "its GPU" if what == HOST_WAITS else what)
     try:
         while any(map(wanted, _queue)):
             for each in list(_queue):
@@ -155,6 +161,17 @@ def all_wait() -> bool:
 ranks.move = all_wait
 
 
+def what_is_left() -> EmulatorError | None:
+    """A rank has failed: run the work under way as far as it goes; the race that this shows, if any."""
+    try:
+        while all_wait():
+            pass
+    except ranks.Failed as failed:
+        if isinstance(failed.error, MissingBarrier):
+            return failed.error
+    return None
+
+
 def _turn(each: Work) -> bool:
     """Give one piece of work its turn; whether it had one."""
     if any(each.moment.after(other.moment) for other in _queue if other is not each) or not each.begins():
@@ -166,7 +183,7 @@ def _turn(each: Work) -> bool:
     return True
 
 
-def remember(work: Work) -> None:
+def remember(work: Done) -> None:
     """It is of the past: what comes later is compared with it."""
     _past.append(work)
     if len(_past) > MOST:
@@ -175,7 +192,7 @@ def remember(work: Work) -> None:
             _company.forget(frozenset({first.peer.number}))
 
 
-def past() -> list[Work]:
+def past() -> list[Done]:
     """What has ended, and with which later work is compared."""
     return _past
 
@@ -206,10 +223,11 @@ def _watch(each: Issued) -> Callable[[], bool]:
 
 def _forget() -> None:
     """Where all hosts have waited for everything, what comes later is in order."""
-    hosts = stream_order.program.hosts.values()
+    hosts = stream_order.program.all_hosts_know()
     if all(host.get(past.moment.lane, 0) >= past.moment.time for past in _past for host in hosts):
         _company.forget(frozenset(p.peer.number for p in _past if isinstance(p, Issued) and p.peer is not None))
         _past.clear()
+        stream_order.program.forget_exchanges()
 
 
 def memories() -> list[GlobalMemory]:

@@ -12,22 +12,26 @@ import random
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import torch
+import torch.cuda.nccl
 import torch.distributed as dist
 import torch.utils._device
 from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
 
-from . import gpus, process_group, ranks, stream_order, symmetric, torch_streams
+from . import gpus, nvshmem, process_group, ranks, stream_order, symmetric, torch_streams
 from .cuda_api import CudaCallError
 from .patches import Patches
 from .process_group import Group
 from .ranks import Slot
 
 BACKEND = "cutetut"  # the name under which torch knows the ranks' groups
+NCCL = (2, 28, 9)  # the version that PyTorch 2.13 comes with
+TIMEOUT = timedelta(minutes=10)  # NCCL's; nothing takes any time here
 _GLOBALS = (  # of torch.distributed.distributed_c10d: what one process knows of its groups
     "_world", "_group_count", "_pg_map", "_pg_names", "_pg_group_ranks", "_pg_backend_config", "_tags_to_pg",
     "_pg_to_tag",
@@ -50,6 +54,7 @@ def start(number: int, program: Callable[[int], int]) -> int:
         patches.restore()
         process_group.forget()
         symmetric.forget()
+        nvshmem.forget()
         stream_order.program.hosts = {0: {}}
 
 
@@ -146,13 +151,18 @@ def install(patches: Patches) -> None:
         patches.set(module, "is_nccl_available", lambda: True)
         patches.set(module, "init_process_group", _init(dist.init_process_group))
         patches.set(module, "batch_isend_irecv", _batched(distributed_c10d.batch_isend_irecv))
+    patches.set(torch.cuda.nccl, "version", lambda: NCCL)  # torch.distributed asks for it when a call fails
+    patches.set(distributed_c10d, "default_pg_nccl_timeout", TIMEOUT)
     helper = distributed_c10d._new_process_group_helper
     patches.set(distributed_c10d, "_new_process_group_helper", _named(helper))
     patches.set(distributed_c10d, "rendezvous", functools.partial(_rendezvous, store))
-    patches.set(torch.distributed, "TCPStore", _refused("TCPStore"))
-    c10d._set_thread_isolation_mode(True)
-    patches.later(lambda: c10d._set_thread_isolation_mode(False))
+    for name in ("TCPStore", "FileStore"):  # their waits would keep the other ranks from coming
+        patches.set(dist, name, _refused(name))
+    isolate: Callable[[bool], None] = vars(c10d)["_set_thread_isolation_mode"]  # each thread knows its own groups
+    isolate(True)
+    patches.later(lambda: isolate(False))
     symmetric.install(patches)
+    nvshmem.install(patches)
 
 
 def _create(_store: Any, rank: int, size: int, _timeout: Any) -> Group:
@@ -166,7 +176,9 @@ def _named(original: Callable[..., Any]) -> Callable[..., Any]:
     """_new_process_group_helper makes a group that knows its ranks, and goes by the name of NCCL or Gloo."""
 
     @functools.wraps(original)
-    def helper(size: int, rank: int, members: Any, backend: str, store: Any, name: Any, *args: Any, **options: Any) -> Any:
+    def helper(
+        size: int, rank: int, members: Any, backend: str, store: Any, name: Any, *args: Any, **options: Any
+    ) -> Any:  # fmt: skip
         global _asked
         _asked = (members, _devices(str(backend)), str(name))
         for option in ("backend_options", "pg_options", "device_id"):
@@ -206,10 +218,10 @@ def _init(original: Callable[..., Any]) -> Callable[..., Any]:
     return init_process_group
 
 
-def _rendezvous(store: Any, _url: str, rank: int = -1, world_size: int = -1, **_: Any) -> Iterator[tuple[Any, int, int]]:
+def _rendezvous(store: Any, _url: str, rank: int = -1, size: int = -1, **_: Any) -> Iterator[tuple[Any, int, int]]:
     """Where the ranks of one process find each other."""
     own = int(os.environ["RANK"]) if rank < 0 else rank
-    yield store, own, int(os.environ["WORLD_SIZE"]) if world_size < 0 else world_size
+    yield store, own, int(os.environ["WORLD_SIZE"]) if size < 0 else size
 
 
 def _batched(original: Callable[..., Any]) -> Callable[..., Any]:

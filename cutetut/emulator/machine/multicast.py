@@ -1,44 +1,48 @@
 """Multicast addresses: each stands for the same place in the memory of several GPUs (PTX ISA section 9.7.9.16).
 
-They are addresses at which this process has no memory, so that only what knows them can use them.
+Only the instructions of multimem may use them.
 """
 
 from __future__ import annotations
 
 import bisect
-import itertools
+from dataclasses import dataclass
 
-PAGE = 1 << 21
-_first = 1 << 46  # above what a process of today gets from its system
-_next = itertools.count(_first, PAGE)
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Window:
+    """Bytes from `start` on that stand for as many of each buffer."""
+
+    start: int
+    nbytes: int
+    buffers: tuple[int, ...]
+
+    def spread(self, addresses: np.ndarray) -> list[np.ndarray]:
+        """The addresses in each buffer."""
+        return [addresses + (buffer - self.start) for buffer in self.buffers]
+
+
 _starts: list[int] = []
-_bound: dict[int, tuple[tuple[int, ...], int]] = {}  # by the first address, the buffers behind it and their bytes
+_windows: dict[int, Window] = {}  # by their starts
 
 
-def bind(buffers: tuple[int, ...], nbytes: int) -> int:
-    """One address for the buffers that begin at these; the same for the same."""
-    for start, (known, size) in _bound.items():
-        if known == buffers and size == nbytes:
-            return start
-    start = next(_next)
-    for _ in range(nbytes // PAGE):
-        next(_next)
-    _bound[start] = buffers, nbytes
-    bisect.insort(_starts, start)
-    return start
+def bind(start: int, nbytes: int, buffers: tuple[int, ...]) -> None:
+    """From now on these bytes stand for those from the starts of the buffers on."""
+    if start not in _windows:
+        bisect.insort(_starts, start)
+    _windows[start] = Window(start, nbytes, buffers)
 
 
-def behind(address: int) -> tuple[int, ...]:
-    """The addresses that a multicast address stands for; none for any other address."""
+def window(address: int) -> Window | None:
+    """The window that an address is in."""
     at = bisect.bisect_right(_starts, address) - 1
-    if at < 0:
-        return ()
-    buffers, nbytes = _bound[_starts[at]]
-    offset = address - _starts[at]
-    return tuple(buffer + offset for buffer in buffers) if offset < nbytes else ()
+    found = _windows[_starts[at]] if at >= 0 else None
+    return found if found is not None and address < found.start + found.nbytes else None
 
 
 def forget() -> None:
     """There are none."""
     _starts.clear()
-    _bound.clear()
+    _windows.clear()
