@@ -197,14 +197,15 @@ def window() -> Iterator[None]:
 
 
 def reach(body: str, buffers: list[np.ndarray], *arrays: np.ndarray) -> None:
-    """Run PTX with %rd10 the address of each thread's 16 bytes in a window over the buffers, %rd1 in the first array."""
+    """Run PTX: %rd10 is the address of each thread's 16 bytes in a window over the buffers, %rd1 in the first array."""
     multicast.bind(WINDOW, buffers[0].nbytes, tuple(buffer.ctypes.data for buffer in buffers))
     others = "".join(f"ld.param.b64 %rd{20 + i}, [p{i + 1}];" for i in range(len(buffers)))
     text = f"""mov.u32 %r1, %tid.x; cvt.u64.u32 %rd2, %r1; shl.b64 %rd2, %rd2, 4; {others}
     ld.param.b64 %rd1, [p{1 + len(buffers)}]; add.s64 %rd1, %rd1, %rd2; ld.param.b64 %rd10, [p0];
     add.s64 %rd10, %rd10, %rd2; {body}"""
     arrays = arrays or (np.zeros(4, np.uint32),)
-    run(kernel(text, 1 + len(buffers) + len(arrays)), WINDOW.to_bytes(8, "little"), *buffers, *arrays, block=(THREADS, 1, 1))
+    given = [WINDOW.to_bytes(8, "little"), *buffers, *arrays]
+    run(kernel(text, len(given)), *given, block=(THREADS, 1, 1))
 
 
 def random(dtype: str, seed: int = 3) -> list[np.ndarray]:
