@@ -126,6 +126,20 @@ def test_what_stands_before_the_cluster_still_multiplies(chapter: ModuleType, de
     agrees(chapter.without("split"), device, (30, 136, 200), plan)
 
 
+def test_moved_tiles_cover_the_matrix_with_few_rows_beyond_it(chapter: ModuleType) -> None:
+    """Stored pieces, those at or behind a tile's own place, are each row once; what is loaded reaches little beyond."""
+    for tile, piece in ((128, 64), (192, 64), (256, 64), (224, 32), (96, 32)):
+        for size in (*range(1, 3 * tile, 7), 5000, 777):
+            stored: list[int] = []
+            for own in range(0, size + tile, tile):  # the last one is beyond: a cluster may have such a tile
+                first = chapter.moved(own, tile, piece, size)
+                assert 0 <= first <= own and (own - first) % piece == 0
+                assert first + tile - size < piece or first == 0
+                stored += [row for start in range(first, first + tile, piece) if start >= own
+                           for row in range(start, start + piece) if row < size]  # fmt: skip
+            assert stored == list(range(size))
+
+
 WRONG = {
     "mixed": (lambda A: (A, A.half()), TypeError, "must both be"),
     "float32": (lambda A: (A.float(), A.float()), TypeError, "must both be"),
