@@ -88,8 +88,14 @@ def _add_emulate(commands: Subcommands) -> None:
     for option, (variable, values, meaning) in SETTINGS.items():
         emulate.add_argument(option, metavar=values, help=f"{meaning} (or {variable} in the environment)")
     emulate.add_argument(
-        "--gpus", type=_count, default=1, metavar="N", help="how many GPUs the script sees; they run at the same time"
-    )
+        "--gpus", type=_count, metavar="N",
+        help="how many GPUs the script sees, which run at the same time; 1, or as many as there are ranks",
+    )  # fmt: skip
+    emulate.add_argument(
+        "--ranks", type=_count, default=0, metavar="N",
+        help="run the script N times at once, as torchrun --nproc-per-node N does; `emulate torchrun ...` and "
+        "`emulate -m torch.distributed.run ...` are understood, too",
+    )  # fmt: skip
     emulate.add_argument("--report", metavar="FILE", default="", help="write the findings to this file, as JSON")
     emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
     emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
@@ -132,15 +138,16 @@ def _run(options: argparse.Namespace) -> int:
         settings = {variable: value for variable, value in asked.items() if value is not None}
         return emulate.run(
             options.script, options.args, options.module, options.warn, options.waive, options.report, settings,
-            options.gpus,
+            options.gpus, options.ranks,
         )  # fmt: skip
     return _on_notebooks(options)
 
 
 def _with_kinds(argv: list[str]) -> list[str]:
     """A bare --warn means all kinds: without this argparse would take the script for its value."""
+    with_values = ("--waive", "--report", "--gpus", "--ranks", *SETTINGS)
     for i, word in enumerate(argv):
-        if i and not word.startswith("-") and argv[i - 1] not in ("--waive", "--report", "--gpus", *SETTINGS):
+        if i and not word.startswith("-") and argv[i - 1] not in with_values:
             break  # the script: what follows is its own
         if word == "--warn":
             argv[i] = "--warn=all"

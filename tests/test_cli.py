@@ -259,7 +259,7 @@ def test_emulate_has_a_file_for_its_report(monkeypatch):
 
     monkeypatch.setattr(emulate, "run", run)
     assert main(["emulate", "--report", "found.json", "--warn", "a.py", "--report", "x"]) == 0
-    assert given == [("a.py", ["--report", "x"], False, "all", [], "found.json", {}, 1)]
+    assert given == [("a.py", ["--report", "x"], False, "all", [], "found.json", {}, None, 0)]
 
 
 def test_emulates_settings_are_variables(monkeypatch):
@@ -268,13 +268,13 @@ def test_emulates_settings_are_variables(monkeypatch):
     given = []
 
     def run(*options):
-        given.append(options[-2:])
+        given.append(options[-3:])
         return 0
 
     monkeypatch.setattr(emulate, "run", run)
     early = ["--async", "early", "--budget", "9", "--schedule=random:3"]
-    assert main(["emulate", *early, "--gpus", "2", "a.py", "--async", "x"]) == 0
-    assert given == [({"CUTETUT_ASYNC": "early", "CUTETUT_SCHEDULE": "random:3", "CUTETUT_BUDGET": "9"}, 2)]
+    assert main(["emulate", *early, "--gpus", "2", "--ranks", "3", "a.py", "--async", "x"]) == 0
+    assert given == [({"CUTETUT_ASYNC": "early", "CUTETUT_SCHEDULE": "random:3", "CUTETUT_BUDGET": "9"}, 2, 3)]
 
 
 def test_emulate_hands_the_script_its_own_arguments(monkeypatch):
@@ -282,8 +282,8 @@ def test_emulate_hands_the_script_its_own_arguments(monkeypatch):
 
     given = []
 
-    def run(script, args, module, warn, waive, report, settings, gpus):
-        assert (warn, waive, report, settings, gpus) == ("", [], "", {}, 1)
+    def run(script, args, module, warn, waive, report, settings, gpus, ranks):
+        assert (warn, waive, report, settings, gpus, ranks) == ("", [], "", {}, None, 0)
         given.append((script, args, module))
         return 5
 

@@ -265,6 +265,7 @@ def _ready(name: str) -> tuple[notebooks.Notebook, dict[str, str]]:
     facts = provenance.collect()
     _require_gpu("python -m cutetut bench")
     chapter = notebooks.notebook(name)
+    facts = provenance.of_several(facts, chapter.gpus)
     folder = data_file(chapter.name).parent
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -158,6 +158,13 @@ def test_record_leaves_a_failing_notebook_as_it_was_and_records_the_others(make,
     assert "FAILED, left as it was" in capsys.readouterr().out
 
 
+def test_what_ran_on_several_gpus_says_so(make, monkeypatch):
+    monkeypatch.setattr(provenance, "collect", lambda: dict(FACTS))
+    path = make("04_a", "def later():\n    return emulate.gpus(2)")
+    assert execute.record(["04_a"]) == 0
+    assert notebooks.read(path).metadata["cutetut"]["gpu"] == "2 x NVIDIA H200"
+
+
 WAITS = (
     "import os, pathlib, time\n(pathlib.Path({folder!r}) / '{mine}').touch()\nuntil = time.monotonic() + 60\n"
     "while not (pathlib.Path({folder!r}) / '{other}').exists(): time.sleep(0.05); assert time.monotonic() < until"
