@@ -288,7 +288,8 @@ work = dist.all_reduce(x, async_op=True)
 {wait}
 told((x + 1).tolist())
 """
-    assert right(ranks(text.format(wait="work.wait()"))) == [[3.0] * 4] * 2
+    for wait in ("work.wait()", "torch.cuda.synchronize()", "work.is_completed()"):
+        assert right(ranks(text.format(wait=wait))) == [[3.0] * 4] * 2
     status, _, err = ranks(text.format(wait=""))
     assert status == 1 and "all_reduce of rank" in err and "nothing waits for that" in err and "work.wait()" in err
 
