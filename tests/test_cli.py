@@ -15,6 +15,7 @@ import pytest
 from cutetut import backend, doctor
 from cutetut.cli import main
 from cutetut.doctor import Facts
+from cutetut.measure import turns
 
 ROOT = Path(__file__).resolve().parent.parent
 HOPPER = backend.Machine("NVIDIA H200", (9, 0), "2.11.0+cu130", True, backend.DSL_VERSION)
@@ -180,6 +181,21 @@ def test_rows_are_added_to_one_notebook(capsys, args):
     assert capsys.readouterr().err == "cutetut bench: --add adds rows to the table of one notebook: name it\n"
     assert main(["bench", *args, "--part", "few"]) == 1
     assert "--part measures a part of one notebook's table: name it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("failed", "status"), [([], 0), ([["-m", "cutetut", "bench", "04_a", "--part", "few"]], 1)])
+def test_parts_are_measured_side_by_side_by_programs_of_their_own(failed, status, monkeypatch, capsys):
+    given = []
+
+    def side_by_side(commands, jobs):
+        given.append((commands, jobs))
+        return failed
+
+    monkeypatch.setattr(turns, "side_by_side", side_by_side)
+    assert main(["bench", "04_a", "--part", "few", "--part", "odd", "--jobs", "9"]) == status
+    commands = [["-m", "cutetut", "bench", "04_a", "--part", part] for part in ("few", "odd")]
+    assert given == [(commands, 9)]
+    assert ("failed: 04_a --part few" in capsys.readouterr().err) == bool(failed)
 
 
 def test_run_returns_one_if_a_notebook_failed(monkeypatch):

@@ -35,9 +35,11 @@ from . import (
     torch_functions,
     torch_graphs,
     torch_matmul,
+    torch_opcheck,
     torch_others,
     torch_streams,
     torch_waits,
+    torch_writes,
     triton_absent,
 )
 from .patches import Patches
@@ -208,7 +210,9 @@ def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     elif target and func in torch.utils._device._device_constructors():
         result = _aligned(result)
     if on_device:
-        _mark_new(result, inputs, gpu)
+        made = _mark_new(result, inputs, gpu)
+        if concurrent_launches.a_stream_beside():
+            torch_writes.called(func, args, kwargs, () if func in _EMPTIES else made, marked)
         if concurrent_launches.any_unordered():
             torch_waits.called(func, args, result, marked)
     return result
@@ -240,12 +244,10 @@ def _wait_for(used: set[int], call: str) -> None:
     together.torch_uses({gpu: stream_order.program.now(current_stream(gpu).number) for gpu in used}, call)
 
 
-def _mark_new(result: Any, inputs: list[torch.Tensor], gpu: int | None = None) -> None:
-    """Put a function's results on the device, except those that share memory with what it was given."""
+def _mark_new(result: Any, inputs: list[torch.Tensor], gpu: int | None = None) -> list[torch.Tensor]:
+    """Put a function's results on the device, except those that share memory with what it was given; returns them."""
     known = {_key(tensor) for tensor in inputs}
-    for tensor in _tensors((result,)):
-        if _key(tensor) not in known:
-            _mark(tensor, gpu)
+    return [_mark(tensor, gpu) for tensor in _tensors((result,)) if _key(tensor) not in known]
 
 
 class _Gradients(TorchDispatchMode):
@@ -273,6 +275,9 @@ def _kernel_for_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
         def kernel(*args: Any, **kwargs: Any) -> Any:
             with CudaMode():  # torch calls it where no function mode reaches
+                if torch_opcheck.judging:
+                    for tensor in _tensors((*args, *kwargs.values())):
+                        _mark(tensor)
                 return fn(*args, **kwargs)
 
         return original(self, device_types, kernel)
@@ -284,6 +289,8 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
     """autograd's engine: functions of the program that it calls back see the device as the program does."""
 
     def run(outputs: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch_opcheck.judging:
+            return original(outputs, gradients, *args, **kwargs)
         for output, gradient in zip(outputs, gradients, strict=False):
             if isinstance(output, torch.Tensor) and gradient is not None and marked(output):
                 _mark(gradient)  # the ones that autograd starts with when it is given no gradient
@@ -425,6 +432,7 @@ def whole_device(patches: Patches, number: int = 1) -> CudaMode:
     torch_functions.install(patches)
     torch_compile.install(patches)
     torch_matmul.install(patches)
+    torch_opcheck.install(patches, marked)
     torch_others.install(patches, torch_others.Marks(marked, _marked_storage, _mark, CudaMode))
     triton_absent.install(patches)
     custom = CustomOpDef.register_kernel
