@@ -82,6 +82,11 @@ told([counted.count, sys.argv[1:], os.environ["MINE"], os.environ["LOCAL_RANK"],
         assert [first, second] == [torch.rand(1, generator=generator).item() for _ in range(2)]
 
 
+def test_a_module_may_wait_for_the_other_ranks_when_it_is_imported(ranks: Run, tmp_path: Path) -> None:
+    (tmp_path / "meeting.py").write_text("import torch.distributed as dist\ndist.barrier()\n")
+    assert right(ranks(NCCL + "import meeting\ntold(meeting.__name__)")) == ["meeting"] * 2
+
+
 def test_afterwards_the_process_is_as_before(ranks: Run) -> None:
     import os
     import sys

@@ -112,9 +112,9 @@ def run(programs: int, program: Callable[[int], int], slots: list[Slot]) -> int:
     return next(filter(None, statuses), 0)
 
 
-def attribute(owner: Any, name: str) -> Slot:
+def attribute(owner: Any, name: str, fresh: Callable[[], Any] | None = None) -> Slot:
     """An attribute that each rank has for itself."""
-    return Slot(lambda: getattr(owner, name), lambda value: setattr(owner, name, value))
+    return Slot(lambda: getattr(owner, name), lambda value: setattr(owner, name, value), fresh)
 
 
 def _own() -> list[Any]:

@@ -7,6 +7,7 @@ that the ranks of this process share (process_group.py).
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import os
 import random
@@ -81,6 +82,7 @@ def slots() -> list[Slot]:
         Slot(os.getcwd, os.chdir),
         ranks.attribute(sys, "excepthook"),
         _modules(),
+        ranks.attribute(importlib._bootstrap, "_module_locks", dict),  # one may wait for another in an import
         ranks.attribute(gpus, "current"),
         Slot(torch_streams.state, torch_streams.set_state),
         Slot(lambda: None, _set_rank),
