@@ -204,7 +204,7 @@ def reach(body: str, buffers: list[np.ndarray], *arrays: np.ndarray) -> None:
     ld.param.b64 %rd1, [p{1 + len(buffers)}]; add.s64 %rd1, %rd1, %rd2; ld.param.b64 %rd10, [p0];
     add.s64 %rd10, %rd10, %rd2; {body}"""
     arrays = arrays or (np.zeros(4, np.uint32),)
-    given = [WINDOW.to_bytes(8, "little"), *buffers, *arrays]
+    given: list[np.ndarray | bytes] = [WINDOW.to_bytes(8, "little"), *buffers, *arrays]
     run(kernel(text, len(given)), *given, block=(THREADS, 1, 1))
 
 
