@@ -202,7 +202,11 @@ def _all_tensors() -> list[torch.Tensor]:
 
 
 def _reachable() -> list[torch.Tensor]:
-    return [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
+    """Objects are some hundred thousand, their types some thousand: only those are looked at one by one in Python."""
+    items = gc.get_objects()
+    types = [*map(type, items)]
+    tensors = {each for each in set(types) if issubclass(each, torch.Tensor)}
+    return [*itertools.compress(items, map(tensors.__contains__, types))]
 
 
 def _holds(tensor: torch.Tensor, address: int) -> bool:
