@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # With several processes the tests of a file run in one of them, because they share kernels that take long to compile;
 # those of OF_THE_BOOK share the built book, and those of SPREAD run a notebook each.
 OF_THE_BOOK = (
-    "test_pages.py", "test_pages_in_a_browser.py", "test_first_page.py", "test_reading.py", "test_exercises_page.py",
+    "test_every_page.py", "test_pages.py", "test_pages_in_a_browser.py", "test_first_page.py", "test_reading.py",
+    "test_exercises_page.py",
 )  # fmt: skip
 SPREAD = "test_committed.py"
 # They begin with what takes longest (of CPU, 20 seconds and more), so that at the end none waits for another.
