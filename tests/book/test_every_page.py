@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.book.browser import chromium, console_errors, requested
+from tests.book.browser import chromium, console_errors, requested, until
 from tests.book.building import built, notebooks, toc_files
 from tests.book.pages import is_remote
 
@@ -89,12 +89,10 @@ def on_a_phone(book: Path, phone: Chrome) -> Visits:
 
 def opened(chrome: Chrome, book: Path, name: str) -> str:
     """Open a page, wait until it and all its widgets are drawn, and return its address."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
     page = book / f"{name}.html"
     count = page.read_text().count(VIEW)
     chrome.get(page.as_uri())
-    WebDriverWait(chrome, 30).until(lambda c: c.execute_script(DRAWN, PICKER, count), f"{name}: {count} are not drawn")
+    until(chrome, lambda c: c.execute_script(DRAWN, PICKER, count), f"{name}: {count} are not drawn")
     return page.as_uri()
 
 
@@ -143,12 +141,11 @@ def press_a_key(picker: WebElement) -> None:
 def answers_a_key(picker: WebElement) -> bool:
     """Whether a key changes what the picker says."""
     from selenium.common.exceptions import TimeoutException
-    from selenium.webdriver.support.ui import WebDriverWait
 
     before = says(picker)
     press_a_key(picker)
     try:
-        return bool(WebDriverWait(picker, 20).until(lambda it: says(it) != before))
+        return bool(until(picker, lambda it: says(it) != before))
     except TimeoutException:
         return False
 
@@ -217,15 +214,13 @@ def test_stacked_tables_say_what_each_cell_is(on_a_phone: Visits, name: str) -> 
 
 def test_a_phone_reaches_every_page(phone: Chrome, on_a_phone: Visits, book: Path) -> None:
     """The menu opens at a touch and leads to every page; the links at the foot lead through the book in order."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
     opened(phone, book, "book/intro")
     menu = "return document.querySelector('.bd-sidebar-primary').getBoundingClientRect().right > 0"
     shown = """return [...document.querySelectorAll('.bd-sidebar-primary nav a')]
         .filter((a) => a.getBoundingClientRect().width > 0).map((a) => a.href.split('#')[0])"""
     phone.find_element("css selector", ".primary-toggle").click()
-    WebDriverWait(phone, 30).until(lambda c: c.execute_script(menu), "the menu does not open")
-    listed = WebDriverWait(phone, 30).until(lambda c: c.execute_script(shown), "the menu is empty")
+    until(phone, lambda c: c.execute_script(menu), "the menu does not open")
+    listed = until(phone, lambda c: c.execute_script(shown), "the menu is empty")
     assert {(book / f"{name}.html").as_uri() for name in toc_files()[1:]} <= set(listed)
     order = ["book/intro"]
     while len(order) < len(toc_files()):

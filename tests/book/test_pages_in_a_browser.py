@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.book.browser import chromium, console_errors, requested
+from tests.book.browser import chromium, console_errors, requested, until
 from tests.book.building import built
 from tests.book.pages import is_remote
 
@@ -59,9 +59,7 @@ def address(request: pytest.FixtureRequest, book: Path, server: str) -> str:
 
 
 def wait(chrome: Chrome, css: str) -> WebElement:
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    WebDriverWait(chrome, 20).until(lambda c: c.find_elements("css selector", css), f"no {css} on the page")
+    until(chrome, lambda c: c.find_elements("css selector", css), f"no {css} on the page")
     return chrome.find_element("css selector", css)
 
 
@@ -99,13 +97,12 @@ def listed(picker: WebElement) -> set[str]:
 def test_the_register_maps_of_attention_follow_one_another(chrome: Chrome, address: str) -> None:
     """Chapter 19: wherever one goes in S, P shows the same element, in the same register of the same thread."""
     from selenium.webdriver import Keys
-    from selenium.webdriver.support.ui import WebDriverWait
 
     def shown() -> list[str]:
         return [node.text for node in chrome.find_elements("css selector", ".cutetut-thread-picker .tp-readout")]
 
     open_page(chrome, f"{address}/notebooks/19_fa_wgmma.html")
-    WebDriverWait(chrome, 20).until(lambda c: len(shown()) == 2, "there are not two pickers")
+    until(chrome, lambda c: len(shown()) == 2, "there are not two pickers")
     seen = [shown()]
     first, second = chrome.find_elements("css selector", ".cutetut-thread-picker")
     first.find_element("css selector", "canvas").send_keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)

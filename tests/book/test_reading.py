@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.book import browser
 from tests.book.browser import chromium
 from tests.book.building import built
 
@@ -49,11 +50,9 @@ def server(book: Path) -> Iterator[str]:
         httpd.shutdown()
 
 
-def until(browser: Chrome, script: str, why: str) -> Any:
+def until(chrome: Chrome, script: str, why: str) -> Any:
     """Wait until the script returns something true; return it."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    return WebDriverWait(browser, 30).until(lambda b: b.execute_script(script), why)
+    return browser.until(chrome, lambda c: c.execute_script(script), why)
 
 
 def opened(browser: Chrome, book: Path, name: str) -> None:
