@@ -7,13 +7,13 @@ import io
 import json
 import os
 import re
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 
 from cutetut.course import execute, exemptions, notebooks, provenance
+from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 HOPPER_NAMES = re.compile(r"\b(H100|H200|GH200|H800|H20)\b")
@@ -73,10 +73,10 @@ def nbval(path, folder, monkeypatch):
     """Let nbval execute a notebook on this session's backend and compare what it prints; return its status and report.
 
     It runs in this process, which has imported pytest and nbval already. `folder` is for scratch. The notebook's
-    kernel is this Python, started as a reader's is: with pytest's PYTEST_CURRENT_TEST in the environment, ipykernel
-    leaves out what C code prints, and on a GPU that is what cute.printf prints.
+    kernel is this Python with an environment as a reader's: with pytest's PYTEST_CURRENT_TEST in it, ipykernel leaves
+    out what C code prints, and on a GPU that is what cute.printf prints.
     """
-    kernel = ["env", "-u", "PYTEST_CURRENT_TEST", sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    kernel = ["env", "-u", "PYTEST_CURRENT_TEST", *warm.command("-m", "ipykernel_launcher", "-f", "{connection_file}")]
     spec = {"argv": kernel, "display_name": "this Python", "language": "python"}
     (folder / "kernels" / "this").mkdir(parents=True)
     (folder / "kernels" / "this" / "kernel.json").write_text(json.dumps(spec))

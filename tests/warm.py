@@ -1,0 +1,173 @@
+"""Processes for tests that begin with torch and ipykernel imported, forked from one that has done it.
+
+To import them takes a second and a half of CPU time, and the tests start a hundred processes that need them. Such a
+process runs what `python -m NAME` or `python FILE` would run, with its own environment, folder and streams. What tests
+importing itself starts Python as it is.
+
+    python -S -E tests/warm.py ADDRESS [-m NAME | FILE] ARGUMENTS
+
+stands for that process: it hands its streams to the server at ADDRESS, passes signals on, and ends as the process ends.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import signal
+import socket
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+SIZE = 1 << 17  # bytes of the longest message: an environment and a command
+STREAMS = (0, 1, 2)
+
+
+def command(*arguments: str) -> list[str]:
+    """The command that stands for `python ARGUMENTS`, "-m" and a module's name or a file first, in a warm process."""
+    return [sys.executable, "-S", "-E", os.path.abspath(__file__), _address(), *arguments]
+
+
+_started: list[str] = []
+
+
+def _address() -> str:
+    """The server's socket; it is started when the first process is, and ends with this one."""
+    if not _started:
+        import atexit
+        import shutil
+        import subprocess
+        import tempfile
+
+        folder = tempfile.mkdtemp(prefix="cutetut-warm-")
+        address = os.path.join(folder, "socket")
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        server = subprocess.Popen(
+            [sys.executable, os.path.abspath(__file__), address], env=environment, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert server.stdin is not None and server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        atexit.register(server.wait)
+        atexit.register(server.stdin.close)  # the first to be called: the server ends
+        _started.append(address)
+    return _started[0]
+
+
+# -- the process that stands for another one -----------------------------------------------------------------------
+
+
+def stand_in(address: str, arguments: list[str]) -> None:
+    """Have the server run this, and end as it ends."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect(address)
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        connection.send(str(number).encode())
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, pass_on)
+    wanted = {"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ)}
+    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", STREAMS))
+    connection.sendmsg([json.dumps(wanted).encode()], [rights])
+    status = int(connection.recv(SIZE) or b"1")
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+# -- the server ----------------------------------------------------------------------------------------------------
+
+
+def serve(address: str) -> list[str]:
+    """Fork a process for each that asks; returns only in such a process, with what it is to run."""
+    import gc
+    import selectors
+
+    import ipykernel.kernelapp  # noqa: F401
+    import torch  # noqa: F401
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who interrupts the tests interrupts their processes
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(address)
+    listener.listen()
+    watched = selectors.DefaultSelector()
+    watched.register(0, selectors.EVENT_READ)
+    watched.register(listener, selectors.EVENT_READ)
+    running: dict[int, tuple[int, socket.socket]] = {}  # by a descriptor of the process: its id, who stands for it
+    gc.collect()
+    gc.freeze()  # no process forked from this one looks there for garbage
+    print("ready", flush=True)
+    while True:
+        for key, _ in watched.select():
+            if key.fd == 0:  # whoever started this has ended
+                for pid, _ in running.values():
+                    os.kill(pid, signal.SIGKILL)
+                sys.exit()
+            elif key.fileobj is listener:
+                connection = listener.accept()[0]
+                message, descriptors = socket.recv_fds(connection, SIZE, len(STREAMS))[:2]
+                pid = os.fork()
+                if pid == 0:
+                    return become(message, descriptors)
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                process = os.pidfd_open(pid)
+                running[process] = pid, connection
+                watched.register(process, selectors.EVENT_READ)
+                watched.register(connection, selectors.EVENT_READ, pid)
+            elif key.data is not None:  # a signal for a process, or who stood for it has ended
+                number = key.fileobj.recv(SIZE)  # type: ignore[union-attr]
+                os.kill(key.data, int(number) if number else signal.SIGKILL)
+                if not number:
+                    watched.unregister(key.fileobj)
+            elif key.fd in running:
+                pid, connection = running.pop(key.fd)
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                if connection in watched.get_map():
+                    watched.unregister(connection)
+                    connection.send(str(status).encode())
+                connection.close()
+                watched.unregister(key.fd)
+                os.close(key.fd)
+
+
+def become(message: bytes, descriptors: list[int]) -> list[str]:
+    """Take over what a process that was asked for is to have; returns what it is to run."""
+    wanted = json.loads(message)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.setsid()
+    os.chdir(wanted["folder"])
+    os.environ.clear()
+    os.environ.update(wanted["environment"])
+    for stream, descriptor in zip(STREAMS, descriptors, strict=True):
+        os.dup2(descriptor, stream)
+    os.closerange(3, 1 << 12)
+    arguments: list[str] = wanted["arguments"]
+    first = os.getcwd() if arguments[0] == "-m" else os.path.dirname(os.path.abspath(arguments[0]))
+    sys.path[:1] = [first, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return arguments
+
+
+def run(arguments: list[str]) -> None:
+    """What Python does with these arguments."""
+    import runpy
+
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        stand_in(sys.argv[1], sys.argv[2:])
+    else:
+        run(serve(sys.argv[1]))
