@@ -1,10 +1,10 @@
 """Processes for tests that begin with torch and ipykernel imported, forked from one that has done it.
 
 To import them takes a second and a half of CPU time, and the tests start a hundred processes that need them. Such a
-process runs what `python -m NAME` or `python FILE` would run, with its own environment, folder and streams. What tests
-importing itself starts Python as it is.
+process runs what `python -m MODULE` would run, with its own environment, folder and streams. What tests importing
+itself starts Python as it is.
 
-    python -S -E tests/warm.py ADDRESS [-m NAME | FILE] ARGUMENTS
+    python -S -E tests/warm.py ADDRESS MODULE ARGUMENTS
 
 stands for that process: it hands its streams to the server at ADDRESS, passes signals on, and ends as the process ends.
 """
@@ -26,9 +26,9 @@ SIZE = 1 << 17  # bytes of the longest message: an environment and a command
 STREAMS = (0, 1, 2)
 
 
-def command(*arguments: str) -> list[str]:
-    """The command that stands for `python ARGUMENTS`, "-m" and a module's name or a file first, in a warm process."""
-    return [sys.executable, "-S", "-E", os.path.abspath(__file__), _address(), *arguments]
+def command(module: str, *arguments: str) -> list[str]:
+    """The command that stands for `python -m MODULE ARGUMENTS` in a warm process."""
+    return [sys.executable, "-S", "-E", os.path.abspath(__file__), _address(), module, *arguments]
 
 
 _started: list[str] = []
@@ -76,7 +76,8 @@ def stand_in(address: str, arguments: list[str]) -> None:
     connection.sendmsg([json.dumps(wanted).encode()], [rights])
     status = int(connection.recv(SIZE) or b"1")
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
+        if -status != signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     os._exit(status)
 
@@ -149,21 +150,16 @@ def become(message: bytes, descriptors: list[int]) -> list[str]:
         os.dup2(descriptor, stream)
     os.closerange(3, 1 << 12)
     arguments: list[str] = wanted["arguments"]
-    first = os.getcwd() if arguments[0] == "-m" else os.path.dirname(os.path.abspath(arguments[0]))
-    sys.path[:1] = [first, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    sys.path[:1] = [os.getcwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return arguments
 
 
 def run(arguments: list[str]) -> None:
-    """What Python does with these arguments."""
+    """What Python does with -m and these arguments."""
     import runpy
 
-    if arguments[0] == "-m":
-        sys.argv = arguments[1:]
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = arguments
-        runpy.run_path(arguments[0], run_name="__main__")
+    sys.argv = arguments
+    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def nbval(path, folder, monkeypatch):
     kernel is this Python with an environment as a reader's: with pytest's PYTEST_CURRENT_TEST in it, ipykernel leaves
     out what C code prints, and on a GPU that is what cute.printf prints.
     """
-    kernel = ["env", "-u", "PYTEST_CURRENT_TEST", *warm.command("-m", "ipykernel_launcher", "-f", "{connection_file}")]
+    kernel = ["env", "-u", "PYTEST_CURRENT_TEST", *warm.command("ipykernel_launcher", "-f", "{connection_file}")]
     spec = {"argv": kernel, "display_name": "this Python", "language": "python"}
     (folder / "kernels" / "this").mkdir(parents=True)
     (folder / "kernels" / "this" / "kernel.json").write_text(json.dumps(spec))
