@@ -95,13 +95,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What is there when tests begin stays: to look for garbage in it again and again takes a twentieth of the time.
-
-    Among the much that tracing a kernel allocates there is little garbage: to look seldom takes half of the rest.
-    """
+    """What is there when tests begin stays: to look for garbage in it again and again takes a twentieth of the time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 def _skip_without_a_browser(config: pytest.Config, items: list[pytest.Item]) -> None:
