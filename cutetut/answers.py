@@ -28,6 +28,9 @@ from cutetut.widgets.layout_text import LayoutText, read_layout
 
 Made = TypeVar("Made")
 
+# What CuTe DSL says of cutlass.range and cutlass.range_constexpr in a function without @cute.jit or @cute.kernel.
+NOT_REWRITTEN = re.compile(r"range_constexpr should be preprocessed|dynamic range should be always preprocessed")
+
 
 class NotYet(Exception):
     """An answer is missing or wrong; the message is a hint that does not give it away."""
@@ -140,6 +143,11 @@ def attempted(make: Callable[[], Made]) -> Made:
     except NotYet:
         raise
     except Exception as error:  # what CuTe and Python refuse has no common type
+        if NOT_REWRITTEN.search(str(error)):
+            raise NotYet(
+                "the DSL does not rewrite the loops of a plain function, which runs while the kernel is traced: "
+                "use Python's range there, or put @cute.jit above the function"
+            ) from None
         raise NotYet(one_line(error)) from None
 
 

@@ -61,7 +61,12 @@ def _add_bench(commands: Subcommands) -> None:
         "--tables", action="store_true", help="measure nothing; update README's tables and the ladder from book/data"
     )
     bench.add_argument(
-        "--part", metavar="PART", default="", help="only one part of one notebook's measurements: its `benchmark_PART`"
+        "--part", metavar="PART", action="append", default=[],
+        help="only one part of one notebook's measurements: its `benchmark_PART`; again for more of them",
+    )
+    bench.add_argument(
+        "--jobs", type=_count, metavar="N", default=1,
+        help="measurements side by side: one has the GPU, and the others compile meanwhile (default 1)",
     )
     bench.add_argument(
         "--add", metavar="ROWS",
@@ -83,8 +88,14 @@ def _add_emulate(commands: Subcommands) -> None:
     for option, (variable, values, meaning) in SETTINGS.items():
         emulate.add_argument(option, metavar=values, help=f"{meaning} (or {variable} in the environment)")
     emulate.add_argument(
-        "--gpus", type=_count, default=1, metavar="N", help="how many GPUs the script sees; they run at the same time"
-    )
+        "--gpus", type=_count, metavar="N",
+        help="how many GPUs the script sees, which run at the same time; 1, or as many as there are ranks",
+    )  # fmt: skip
+    emulate.add_argument(
+        "--ranks", type=_count, default=0, metavar="N",
+        help="run the script N times at once, as torchrun --nproc-per-node N does; `emulate torchrun ...` and "
+        "`emulate -m torch.distributed.run ...` are understood, too",
+    )  # fmt: skip
     emulate.add_argument("--report", metavar="FILE", default="", help="write the findings to this file, as JSON")
     emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
     emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
@@ -127,15 +138,16 @@ def _run(options: argparse.Namespace) -> int:
         settings = {variable: value for variable, value in asked.items() if value is not None}
         return emulate.run(
             options.script, options.args, options.module, options.warn, options.waive, options.report, settings,
-            options.gpus,
+            options.gpus, options.ranks,
         )  # fmt: skip
     return _on_notebooks(options)
 
 
 def _with_kinds(argv: list[str]) -> list[str]:
     """A bare --warn means all kinds: without this argparse would take the script for its value."""
+    with_values = ("--waive", "--report", "--gpus", "--ranks", *SETTINGS)
     for i, word in enumerate(argv):
-        if i and not word.startswith("-") and argv[i - 1] not in ("--waive", "--report", "--gpus", *SETTINGS):
+        if i and not word.startswith("-") and argv[i - 1] not in with_values:
             break  # the script: what follows is its own
         if word == "--warn":
             argv[i] = "--warn=all"
@@ -161,11 +173,14 @@ def _on_notebooks(options: argparse.Namespace) -> int:
         if options.tables:
             _write_tables()
             return 0
-        for name in options.notebook:
+        wanted = [(name, part) for name in options.notebook for part in options.part or [""]]
+        if options.jobs > 1 and len(wanted) > 1:
+            return _bench_side_by_side(wanted, options.jobs)
+        for name, part in wanted:
             if name == "emulator":
                 _bench_emulator()
                 continue
-            print(f"wrote {bench.run(name, options.part) if options.add is None else bench.add(name, options.add)}")
+            print(f"wrote {bench.run(name, part) if options.add is None else bench.add(name, options.add)}")
         return 0
     except (backend.BackendError, NotebookError, NotRecordable, bench.BenchError, bench.NeedsGPU) as error:
         print(f"cutetut {options.command}: {error}", file=sys.stderr)
@@ -176,6 +191,17 @@ def _on_notebooks(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"\ncutetut {options.command}: interrupted; nothing was left half written", file=sys.stderr)
         return 130
+
+
+def _bench_side_by_side(wanted: Sequence[tuple[str, str]], jobs: int) -> int:
+    """Measure parts of notebooks in processes of their own, so many at once; the status for the shell."""
+    from cutetut.measure import turns
+
+    commands = [["-m", "cutetut", "bench", name, *(["--part", part] if part else [])] for name, part in wanted]
+    failed = turns.side_by_side(commands, jobs)
+    for command in failed:
+        print(f"cutetut bench: failed: {' '.join(command[3:])}", file=sys.stderr)
+    return int(bool(failed))
 
 
 def _cache(remove: bool) -> int:

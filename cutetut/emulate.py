@@ -6,6 +6,7 @@
     python -m cutetut emulate --warn script.py                           go on after errors that are often harmless
     python -m cutetut emulate --waive race@kernel.py:12 script.py        accept one of them at one line
     python -m cutetut emulate --gpus 2 script.py                         two GPUs, which reach each other's memory
+    python -m cutetut emulate --ranks 2 script.py                        twice at once, as torchrun does
     python -m cutetut emulate --report found.json script.py              write all that is found as data, too
 
 The script sees a CUDA device: `.cuda()`, `device="cuda"`, torch.cuda's streams and events, and the CUDA
@@ -29,12 +30,13 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from . import backend
+from . import backend, torchrun
 from .emulator import findings
 from .emulator.checks import tolerance
 from .emulator.errors import EmulatorError
 from .emulator.host import compilation, compile_cache, cuda_torch, driver, fresh, live, newer_gpus, pool, together
 from .emulator.host import gpus as devices
+from .emulator.host import ranks as host_ranks
 from .emulator.host.patches import Patches
 
 _HERE = str(Path(__file__).parent)
@@ -51,9 +53,12 @@ def own_cache() -> Path:
 
 def run(
     script: str, args: list[str], module: bool = False, warn: str = "", waive: Sequence[str] = (), report: str = "",
-    settings: Mapping[str, str] | None = None, gpus: int = 1,
+    settings: Mapping[str, str] | None = None, gpus: int | None = None, ranks: int = 0,
 ) -> int:  # fmt: skip
     """Run a script, a notebook or, by its name, a module as `__main__` with its arguments.
+
+    With ranks it runs so many times at once, as torchrun starts it; torchrun itself is understood, too. gpus: as many
+    as there are ranks, or one.
 
     Returns the exit status `python` would have.
 
@@ -63,6 +68,13 @@ def run(
     finds, as JSON (emulator/findings.py); it is written however the script ends.
     Afterwards the process is as it was: sys.argv, sys.path, __main__, environment, folder, torch and CuTe DSL.
     """
+    if torchrun.is_asked_for(script, module):
+        try:
+            asked = torchrun.read(args, gpus)
+        except torchrun.NotOneHost as error:
+            print(f"cutetut emulate: {error}", file=sys.stderr)
+            return 1
+        return run(asked.script, asked.args, asked.module, warn, waive, report, settings, gpus, asked.ranks)
     if not module and not os.path.isfile(script):
         print(
             f"{sys.executable}: can't open file {os.path.abspath(script)!r}: [Errno 2] No such file or directory",
@@ -71,10 +83,10 @@ def run(
         return 2
     file = Path(report).absolute()  # the script may change the folder
     try:
-        with _unchanged_process(), emulated_gpu(warn, waive, settings, gpus) as found:
+        with _unchanged_process(), emulated_gpu(warn, waive, settings, gpus or ranks or 1) as found:
             sys.argv = [script, *args]
             sys.path[0:1] = [os.getcwd() if module else str(Path(script).resolve().parent)]
-            status = _status(script, module)
+            status = _as_ranks(ranks, script, module) if ranks else _status(script, module)
     except Refused as refused:
         print(f"cutetut emulate: {refused}", file=sys.stderr)
         return 1
@@ -193,6 +205,19 @@ def _tolerated(warn: str, waive: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def _as_ranks(number: int, script: str, module: bool) -> int:
+    """The same program so many times at once."""
+    from .emulator.host import torch_distributed  # imports torch.distributed, which takes a while
+
+    def program(rank: int) -> int:
+        status = _status(script, module)
+        if status and (race := together.what_is_left()) is not None:
+            print(f"cutetut: when rank {rank} failed, there was this, too:\n{race}", file=sys.stderr)
+        return status
+
+    return torch_distributed.start(number, program)
+
+
 def _status(script: str, module: bool) -> int:
     try:
         if module:
@@ -201,8 +226,10 @@ def _status(script: str, module: bool) -> int:
             _run_cells(script)
         else:
             runpy.run_path(script, run_name="__main__")
-        together.run_until(lambda launch: True)
+        together.run_until(lambda work: work.rank == host_ranks.number(), "the end of the program")
         return 0
+    except host_ranks.Ended:
+        raise
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
             return stop.code or 0
@@ -246,6 +273,8 @@ def _report(error: BaseException) -> None:
     """Print an exception as the interpreter does, without the frames of this package, its runners and the DSL."""
     if isinstance(error, EmulatorError):
         error.tell()  # of a launch's it has been told already
+        if host_ranks.several():
+            error.__context__ = None  # torch.distributed logs it on its way
     if not os.environ.get("CUTETUT_TRACEBACK"):
         error.__traceback__ = own_frames(error.__traceback__, isinstance(error, EmulatorError))
     try:
@@ -259,12 +288,12 @@ def _report(error: BaseException) -> None:
 
 
 def own_frames(trace: types.TracebackType | None, without_dsl: bool) -> types.TracebackType | None:
-    """A traceback without the frames of this package and its runners, and perhaps of CuTe DSL."""
+    """A traceback without the frames of this package and its runners, and perhaps of the libraries that call it."""
     frames = []
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
         module = trace.tb_frame.f_globals.get("__name__", "")
-        in_dsl = module.startswith("cutlass.")
+        in_dsl = module.startswith(("cutlass.", "torch.distributed."))
         runner = module.startswith("IPython.") or name in ("<frozen runpy>", runpy.__file__, compilation.FRAME)
         ours = name.startswith(_HERE) or runner
         if not ours and not (in_dsl and without_dsl):

@@ -29,7 +29,8 @@ SPREAD = "test_committed.py"
 LONGEST = (
     SPREAD, *OF_THE_BOOK, "test_22_fa_fp8.py", "test_25_ship_it.py", "test_15_past_cublas.py", "test_19_fa_wgmma.py",
     "test_20_fa_warp_specialized.py", "test_21_fa_pingpong.py", "test_16_rows.py", "test_18_fa_tma.py",
-    "test_24_flash_decode.py", "test_museum.py", "test_07_mma_sync.py", "test_06_smem_tiling.py",
+    "test_24_flash_decode.py", "test_23_fa_incoherent.py", "test_museum.py", "test_07_mma_sync.py",
+    "test_06_smem_tiling.py",
     "test_21_any_input.py", "test_26_two_gpus.py",
     "test_gpus.py", "test_wgmma.py", "test_13_warp_specialized.py", "test_ordering.py",
     "test_12_tma_pipeline.py", "test_10_wgmma_async.py", "test_ncu.py", "test_emulate_modules.py",

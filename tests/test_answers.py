@@ -189,6 +189,41 @@ def test_what_is_wrong_with_a_launch_is_said_in_one_line(kernel: Any, says: str)
     assert "\n" not in str(hint.value) and len(str(hint.value)) <= 200
 
 
+def not_rewritten(y: cute.Tensor) -> None:
+    for i in cutlass.range_constexpr(32):
+        y[i] = 1.0
+
+
+def not_rewritten_either(y: cute.Tensor) -> None:
+    for i in cutlass.range(32):
+        y[i] = 1.0
+
+
+@pytest.mark.parametrize("part", [not_rewritten, not_rewritten_either])
+def test_a_loop_that_the_dsl_does_not_rewrite_is_told_with_its_remedy(part: Any) -> None:
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        part(y)
+
+    with pytest.raises(NotYet, match="use Python's range there, or put @cute.jit above"):
+        answers.emulated(launch, torch.ones(32), torch.zeros(32), kernel)
+
+
+def test_the_remedy_for_such_a_loop_is_one() -> None:
+    @cute.jit
+    def rewritten(y: cute.Tensor) -> None:
+        for i in cutlass.range_constexpr(32):
+            y[i] = 1.0
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        rewritten(y)
+
+    y = torch.zeros(32)
+    answers.emulated(launch, torch.ones(32), y, kernel)
+    assert torch.equal(y, torch.ones(32))
+
+
 def test_outputs_may_be_written_to_and_inputs_may_not() -> None:
     x, y = torch.ones(32), torch.zeros(32)
     answers.emulated(launch, x, y, erases, outputs=2)

@@ -15,6 +15,7 @@ import pytest
 from cutetut import backend, doctor
 from cutetut.cli import main
 from cutetut.doctor import Facts
+from cutetut.measure import turns
 
 ROOT = Path(__file__).resolve().parent.parent
 HOPPER = backend.Machine("NVIDIA H200", (9, 0), "2.11.0+cu130", True, backend.DSL_VERSION)
@@ -182,6 +183,21 @@ def test_rows_are_added_to_one_notebook(capsys, args):
     assert "--part measures a part of one notebook's table: name it" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("failed", "status"), [([], 0), ([["-m", "cutetut", "bench", "04_a", "--part", "few"]], 1)])
+def test_parts_are_measured_side_by_side_by_programs_of_their_own(failed, status, monkeypatch, capsys):
+    given = []
+
+    def side_by_side(commands, jobs):
+        given.append((commands, jobs))
+        return failed
+
+    monkeypatch.setattr(turns, "side_by_side", side_by_side)
+    assert main(["bench", "04_a", "--part", "few", "--part", "odd", "--jobs", "9"]) == status
+    commands = [["-m", "cutetut", "bench", "04_a", "--part", part] for part in ("few", "odd")]
+    assert given == [(commands, 9)]
+    assert ("failed: 04_a --part few" in capsys.readouterr().err) == bool(failed)
+
+
 def test_run_returns_one_if_a_notebook_failed(monkeypatch):
     from cutetut.course import execute
 
@@ -243,7 +259,7 @@ def test_emulate_has_a_file_for_its_report(monkeypatch):
 
     monkeypatch.setattr(emulate, "run", run)
     assert main(["emulate", "--report", "found.json", "--warn", "a.py", "--report", "x"]) == 0
-    assert given == [("a.py", ["--report", "x"], False, "all", [], "found.json", {}, 1)]
+    assert given == [("a.py", ["--report", "x"], False, "all", [], "found.json", {}, None, 0)]
 
 
 def test_emulates_settings_are_variables(monkeypatch):
@@ -252,13 +268,13 @@ def test_emulates_settings_are_variables(monkeypatch):
     given = []
 
     def run(*options):
-        given.append(options[-2:])
+        given.append(options[-3:])
         return 0
 
     monkeypatch.setattr(emulate, "run", run)
     early = ["--async", "early", "--budget", "9", "--schedule=random:3"]
-    assert main(["emulate", *early, "--gpus", "2", "a.py", "--async", "x"]) == 0
-    assert given == [({"CUTETUT_ASYNC": "early", "CUTETUT_SCHEDULE": "random:3", "CUTETUT_BUDGET": "9"}, 2)]
+    assert main(["emulate", *early, "--gpus", "2", "--ranks", "3", "a.py", "--async", "x"]) == 0
+    assert given == [({"CUTETUT_ASYNC": "early", "CUTETUT_SCHEDULE": "random:3", "CUTETUT_BUDGET": "9"}, 2, 3)]
 
 
 def test_emulate_hands_the_script_its_own_arguments(monkeypatch):
@@ -266,8 +282,8 @@ def test_emulate_hands_the_script_its_own_arguments(monkeypatch):
 
     given = []
 
-    def run(script, args, module, warn, waive, report, settings, gpus):
-        assert (warn, waive, report, settings, gpus) == ("", [], "", {}, 1)
+    def run(script, args, module, warn, waive, report, settings, gpus, ranks):
+        assert (warn, waive, report, settings, gpus, ranks) == ("", [], "", {}, None, 0)
         given.append((script, args, module))
         return 5
 

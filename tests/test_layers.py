@@ -15,7 +15,8 @@ import cutetut
 FOLDER = Path(cutetut.__file__).parent
 LAYERS = (
     "emulator", "columns", "hardware", "backend", "check", "reference", "operands", "layouts", "explore", "inspect",
-    "figures", "widgets", "progress", "answers", "course", "measure", "doctor", "emulate", "cli", "__main__",
+    "figures", "widgets", "progress", "answers", "course", "measure", "doctor", "torchrun", "emulate", "cli",
+    "__main__",
 )  # fmt: skip
 
 

@@ -155,7 +155,7 @@ def record(names: Sequence[str | Path] = (), jobs: int | None = None) -> int:
             failures.append(done)
             print(f"{path.stem:<24} FAILED, left as it was\n\n  {done}\n", flush=True)
         else:
-            write(_stamped(done, facts, path.stem), path)
+            write(_stamped(done, provenance.of_several(facts, notebooks.notebook(path).gpus), path.stem), path)
             print(f"{path.stem:<24} recorded {seconds:7.1f} s", flush=True)
 
     _execute_all(together, jobs, keep, backend="gpu")
@@ -212,6 +212,7 @@ def _client(notebook: Any, path: Path) -> Any:
         kernel_manager_class=ThisPython,
         timeout=CELL_TIMEOUT,
         record_timing=False,
+        coalesce_streams=True,  # else how a cell's text is cut depends on when it was printed
         resources={"metadata": {"path": str(path.parent)}},
     )
 

@@ -14,6 +14,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -173,6 +174,12 @@ class Notebook:
     def name(self) -> str:
         """Such as 04_scalar_fma_gemm."""
         return self.path.stem
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs its cells ask `emulate.gpus` for; 1 if they do not."""
+        asked = [number for cell in self.cells for number in re.findall(r"\bemulate\.gpus\((\d+)\)", cell.source)]
+        return max(map(int, asked), default=1)
 
     def source(self, wanted: Sequence[str] = KERNEL_TAGS) -> str:
         """The cells that carry any of these tags as one Python file, each under a comment naming its cell.

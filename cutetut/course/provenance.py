@@ -59,6 +59,11 @@ def collect() -> dict[str, str]:
     }
 
 
+def of_several(facts: dict[str, str], gpus: int) -> dict[str, str]:
+    """The same of a run on so many such GPUs: "2 x NVIDIA H200"."""
+    return facts if gpus == 1 else {**facts, "gpu": f"{gpus} x {facts['gpu']}"}
+
+
 def sentence(facts: dict[str, str]) -> str:
     """Provenance as the line that tables and pages show."""
     return (

@@ -75,6 +75,21 @@ def lines(
     return Picture(figure, "\n".join(f"{name}: {listed}" for name, listed in points.items()))
 
 
+@one_look
+def rows(values: Mapping[str, Sequence[float]], *, unit: str, title: str = "") -> Picture:
+    """Draw one panel per name, a bar for each number of its row, all to one scale; the text has the largest of each."""
+    figure = blank_figure(6.4, 0.6 + 1.3 * len(values))
+    panels = figure.subplots(len(values), sharex=True, sharey=True, squeeze=False)[:, 0]
+    for axes, (name, row) in zip(panels, values.items(), strict=True):
+        axes.bar(range(len(row)), row, width=1.0, color=OURS)
+        axes.axhline(0, color=LINE, linewidth=0.6)
+        axes.set_ylabel(name)
+    panels[0].set_title(title)
+    panels[-1].set_xlabel(unit)
+    text = (f"{name}: {len(row)} numbers, the largest {max(map(abs, row)):.3g}" for name, row in values.items())
+    return Picture(figure, "\n".join(text))
+
+
 def _bars(axes: Axes, names: list[str], values: list[float], unit: str, title: str) -> tuple[Any, list[Any]]:
     """Draw the bars, each with its number behind it; returns the bars and the numbers."""
     drawn = axes.barh(names, values, color=OURS, height=0.62)

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from cutetut import hardware
 from cutetut.columns import aligned
 from cutetut.course import notebooks, provenance
-from cutetut.measure import rungs
+from cutetut.measure import rungs, turns
 
 WARM_UP = 10  # launches of each before anything is timed
 BURST = 40  # launches back to back, after a rest: what a GPU does while it is cool
@@ -224,7 +224,9 @@ def run(name: str, part: str = "") -> Path:
     function = f"benchmark_{part}" if part else "benchmark"
     if not callable(getattr(module, function, None)):
         raise BenchError(f"{chapter.name}: a cell tagged `bench` must define `def {function}()`, which returns rows")
-    rows = rungs.marked(chapter.name, validated(getattr(module, function)(), chapter.name))
+    with turns.taken():
+        measured = getattr(module, function)()
+    rows = rungs.marked(chapter.name, validated(measured, chapter.name))
     head = {"notebook": chapter.name, "provenance": facts, "code_hash": chapter.code_hash(BENCH_TAGS)}
     return _write(head, rows, rows, part)
 
@@ -250,7 +252,10 @@ def add(name: str, expression: str) -> Path:
         code = compile(expression, "<rows to add>", "eval")
     except SyntaxError as error:
         raise BenchError(f"{expression!r} is no Python expression: {error.msg}") from error
-    rows = rungs.marked(stem, validated(eval(code, dict(vars(chapter.load(BENCH_TAGS)))), stem))
+    names = dict(vars(chapter.load(BENCH_TAGS)))
+    with turns.taken():
+        measured = eval(code, names)
+    rows = rungs.marked(stem, validated(measured, stem))
     before = content.pop("rows")
     return _write({**content, "added": [*content.get("added", []), expression]}, [*before, *rows], rows)
 
@@ -260,6 +265,7 @@ def _ready(name: str) -> tuple[notebooks.Notebook, dict[str, str]]:
     facts = provenance.collect()
     _require_gpu("python -m cutetut bench")
     chapter = notebooks.notebook(name)
+    facts = provenance.of_several(facts, chapter.gpus)
     folder = data_file(chapter.name).parent
     try:
         folder.mkdir(parents=True, exist_ok=True)

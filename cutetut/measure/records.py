@@ -16,7 +16,8 @@ from cutetut.measure import bench
 def write(chapter: str, what: str, content: Any) -> None:
     """Write book/data/CHAPTER_WHAT.json: the content, which has to be JSON, with the machine and the code's hash."""
     path = bench.data_file(f"{chapter}_{what}")
-    head = {"notebook": chapter, "provenance": provenance.collect(), "code_hash": bench.current_hash(chapter)}
+    facts = provenance.of_several(provenance.collect(), notebooks.notebook(chapter).gpus)
+    head = {"notebook": chapter, "provenance": facts, "code_hash": bench.current_hash(chapter)}
     notebooks.replace_text(path, json.dumps({**head, what: content}, indent=1, allow_nan=False) + "\n")
 
 

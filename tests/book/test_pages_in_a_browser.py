@@ -157,6 +157,21 @@ def ticked(chrome: Chrome) -> list[str]:
     return [str(key) for key in chrome.execute_script(script, f"{TICKS}:checked")]
 
 
+def test_lines_of_a_diff_are_coloured_and_their_text_is_as_it_was(chrome: Chrome, book: Path) -> None:
+    open_page(chrome, f"{book.as_uri()}/notebooks/20_fa_warp_specialized.html")
+    wait(chrome, ".cutetut-comes")
+    outputs = chrome.find_elements("css selector", ".cell_output pre")
+    texts = [str(pre.get_property("textContent")) for pre in outputs]
+    diffs = [(pre, text.splitlines()) for pre, text in zip(outputs, texts, strict=True) if " lines go, " in text]
+    assert len(diffs) == 2
+    for pre, lines in diffs:
+        gone, come = (sum(line.startswith(sign) for line in lines) for sign in ("- ", "+ "))
+        assert f"{gone} lines go, {come} come" in lines
+        for kind, count in (("goes", gone), ("comes", come)):
+            assert len(pre.find_elements("css selector", f".cutetut-{kind}")) == count
+    assert_clean(chrome, book.as_uri())
+
+
 def test_ticks_of_exercises_stay_in_the_browser(chrome: Chrome, address: str) -> None:
     """By the keyboard alone, over a reload; a box has a name, and what is kept can be damaged without harm."""
     from selenium.webdriver import Keys

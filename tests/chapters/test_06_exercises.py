@@ -132,6 +132,7 @@ WRONG = {  # a part of what the check has to say
         "(4,)": "whole number",
     },
     2: {
+        "(((2, 2), (2, 4)), ((1, 4), (2, 8)))": "another one is asked for",
         "((4, 8), (1, 4))": "4 wavefronts for a load of tCsA",
         "((4, 8), (8, 1))": "4 wavefronts for a load of tCsB",
         "((8, 4), (1, 8))": "8x4 lanes",
@@ -173,12 +174,12 @@ WRONG = {  # a part of what the check has to say
 RIGHT = {
     1: ["12", "28.0", "np.int64(20)", "torch.tensor([12])", "np.float32(28)"],
     2: [
-        "(((2, 2), (2, 4)), ((1, 4), (2, 8)))",
+        "(((2, 2), (2, 4)), ((2, 4), (1, 8)))",
         "(((2, 2), (2, 2, 2)), ((2, 8), (1, 4, 16)))",
         "[((2, 2), 8), ((1, 16), 2)]",
-        "((np.array([2, 2]), (2, np.int64(4))), ((np.int32(1), 4), torch.tensor([2, 8])))",
-        "'((2,2),(2,4)):((1,4),(2,8))'",
-        "lambda: cute.make_layout(((2, 2), (2, 4)), stride=((1, 4), (2, 8)))",
+        "((np.array([2, 2]), (2, np.int64(4))), ((np.int32(2), 4), torch.tensor([1, 8])))",
+        "'((2,2),(2,4)):((2,4),(1,8))'",
+        "lambda: cute.make_layout(((2, 2), (2, 4)), stride=((2, 4), (1, 8)))",
     ],
     3: ["element_by_element", "compiled_function", "beta_first"],
     4: ["two_buffers_kernel", "ring_kernel", "one_step_at_a_time"],

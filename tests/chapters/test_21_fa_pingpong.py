@@ -24,14 +24,23 @@ def chapter() -> ModuleType:
     return notebooks.load(CHAPTER, bench.BENCH_TAGS)
 
 
-KERNELS = ("K6A", "K6B")
+KERNELS = ("K6A", "K6B", "K6C")
 
 
-def test_shared_heads_and_ragged_lengths(chapter: ModuleType, device: str) -> None:
+@pytest.mark.parametrize("kernel", ["K6B", "K6C"])
+def test_shared_heads_and_ragged_lengths(chapter: ModuleType, device: str, kernel: str) -> None:
     """Three consumers: the upper ones skip blocks, and take a turn for each; several tiles per CTA."""
     attentions.agrees(
-        chapter.prepare, device, (2, 4, 2, 250, 330, 64), causal=True, lengths=[330, 77], kernel=chapter.K6B
-    )
+        chapter.prepare, device, (2, 4, 2, 250, 330, 64), causal=True, lengths=[330, 77],
+        kernel=getattr(chapter, kernel),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("keys", [512, 520, 640])
+@pytest.mark.parametrize("causal", [False, True])
+def test_blocks_with_a_mask_and_without(chapter: ModuleType, device: str, keys: int, causal: bool) -> None:
+    """K6c's two loops: none, one or several of the blocks behind the first need a mask."""
+    attentions.agrees(chapter.prepare, device, (1, 1, 1, 256, keys, 64), causal=causal, kernel=chapter.K6C)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -47,12 +56,12 @@ def test_float16_and_every_key(chapter: ModuleType, device: str) -> None:
 
 
 def test_few_queries_of_small_heads_get_four_consumers(chapter: ModuleType, device: str) -> None:
-    """And K6a or K6b, whichever was faster; a head dimension that is not supported is refused, as in chapter 20."""
+    """And K6b or K6c, whichever was faster; a head dimension that is not supported is refused, as in chapter 20."""
     launch, cfg = chapter.choose(64, 300)
     assert (launch, cfg.consumers, cfg.bN) == (chapter.pingpong_launch, 4, 64)
     attentions.agrees(chapter.prepare, device, (1, 1, 1, 300, 300, 64), causal=True)
-    large = replace(chapter.fa.CONFIGS[128], step=chapter.step_overlap)
-    assert chapter.choose(128, 10**4) == (chapter.fa.persistent_launch, large)
+    for D, step in ((64, chapter.step_straight), (128, chapter.step_straight), (256, chapter.step_turns)):
+        assert chapter.choose(D, 10**4) == (chapter.pingpong_launch, replace(chapter.fa.CONFIGS[D], step=step))
     odd = torch.zeros(1, 1, 64, 96, dtype=torch.bfloat16)
     with pytest.raises(ValueError, match="96"):
         chapter.attention(odd, odd, odd)
@@ -74,11 +83,24 @@ def test_the_softmax_stays_above_the_last_wait(chapter: ModuleType, kernel: str,
     assert info.sass[waits[1] : waits[2]].count("MUFU.EX2") == powers
 
 
+@pytest.mark.emulator
+def test_nothing_holds_the_assembler_in_the_straight_step(chapter: ModuleType) -> None:
+    """As in the published kernel: no spills, no serialised products, and most powers behind the last wait."""
+    Q = torch.zeros(1, 1, 64, 128, dtype=torch.bfloat16)
+    prepared = chapter.prepare(Q, Q, Q, torch.empty_like(Q), torch.empty(1, 1, 64), kernel=chapter.K6C)
+    info = inspect(prepared.compiled)
+    parts = info.sass.split("WARPGROUP.DEPBAR")
+    assert info.spills == 0 and len(parts) == 7 and "BAR.ARV" not in info.sass  # and no turns
+    assert parts[4].count("MUFU.EX2") + parts[5].count("MUFU.EX2") == 66
+    assert parts[4].count("MUFU.EX2") < 22 and parts[5].count("F2FP") == 32
+
+
 def test_the_chapter_keeps_to_the_contract(chapter: ModuleType) -> None:
     contract.assert_contract(CHAPTER)
     contract.assert_one_idea(chapter.fa.persistent_attention_kernel, chapter.pingpong_attention_kernel)
     contract.assert_one_idea(chapter.fa.step, chapter.step_overlap)
     contract.assert_one_idea(chapter.step_overlap, chapter.step_turns)
+    contract.assert_one_idea(chapter.step_overlap, chapter.step_straight)
 
 
 # --- the model and the account

@@ -38,7 +38,7 @@ def read_at(plan, thr_mma, t, shape, place, strides=None):
 
 def scaled(strides, order="scale"):
     @cute.jit
-    def finish_it(tCrC, fragment, thr_mma, mScales, mResidual, shape, place, plan: cutlass.Constexpr):
+    def finish_it(tCrC, thr_mma, mScales, mResidual, shape, place, plan: cutlass.Constexpr):
         where = thr_mma.partition_C(cute.local_tile(cute.make_identity_tensor(shape), plan.tile[:2], place))
         scales = read_at(plan, thr_mma, mScales, shape, place, strides)
         given = read_at(plan, thr_mma, mResidual, shape, place)
@@ -53,7 +53,7 @@ def scaled(strides, order="scale"):
 
 
 @cute.jit
-def unguarded(tCrC, fragment, thr_mma, mScales, mResidual, shape, place, plan: cutlass.Constexpr):
+def unguarded(tCrC, thr_mma, mScales, mResidual, shape, place, plan: cutlass.Constexpr):
     scales = read_at(plan, thr_mma, mScales, shape, place, (1, 0))
     for v in cutlass.range_constexpr(cute.size(tCrC)):
         tCrC[v] = tCrC[v] * scales[v].to(cutlass.Float32)
@@ -61,8 +61,8 @@ def unguarded(tCrC, fragment, thr_mma, mScales, mResidual, shape, place, plan: c
 
 def slopes(make):
     @cute.jit
-    def finish_it(tCrC, fragment, thr_mma, mBias, mGrad, shape, place, plan: cutlass.Constexpr):
-        finish(tCrC, fragment, thr_mma, mBias, None, shape, place, plan)
+    def finish_it(tCrC, thr_mma, mBias, mGrad, shape, place, plan: cutlass.Constexpr):
+        finish(tCrC, thr_mma, mBias, None, shape, place, plan)
         where = thr_mma.partition_C(cute.local_tile(cute.make_identity_tensor(shape), plan.tile[:2], place))
         dy = read_at(plan, thr_mma, mGrad, shape, place)
         for v in cutlass.range_constexpr(cute.size(tCrC)):

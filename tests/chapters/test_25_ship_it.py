@@ -64,7 +64,24 @@ def assert_close(found: torch.Tensor, expected: np.ndarray, rounded: float = 2**
 def test_any_layer(chapter: ModuleType, rng: np.random.Generator, device: str, shape: Any, given: str) -> None:
     x, W, bias, residual = layer(rng, device, *shape)
     arguments = (bias if "bias" in given else None, residual if "residual" in given else None, "gelu" in given)
-    assert_close(chapter.linear(x, W, *arguments), exact(x, W, *arguments))
+    rounded_before_gelu = given == "gelu"
+    assert_close(chapter.linear(x, W, *arguments), exact(x, W, *arguments), 2 ** -(7 if rounded_before_gelu else 8))
+
+
+@pytest.mark.parametrize("bN", [256, 192, 64])
+def test_gelu_put_off_is_pytorchs_of_the_sums_in_bfloat16(
+    chapter: ModuleType, rng: np.random.Generator, device: str, bN: int
+) -> None:
+    """And at once it is GELU of the sums as they are, rounded once."""
+    x, W, bias, residual = layer(rng, device, 300, 328, 200)
+    put_off, at_once = (torch.full_like(residual, torch.nan) for _ in range(2))
+    for out, late in ((put_off, True), (at_once, False)):
+        chapter.prepare(x, W, bias, None, out, True, chapter.fused.Wide(bN=bN, cluster=1), late=late)()
+    sums = chapter.linear(x, W, bias)
+    expected = gelu(products.wide(sums))
+    assert_close(put_off, expected, 2**-8, 1e-3)
+    assert_close(at_once, exact(x, W, bias, None, True), 2**-8, 1e-3)
+    assert not torch.equal(put_off, at_once)
 
 
 @pytest.mark.parametrize("tile", [(256, 2), (192, 1), (64, 1)])
@@ -74,6 +91,22 @@ def test_every_plan(chapter: ModuleType, rng: np.random.Generator, device: str, 
     plan = chapter.fused.Wide(bN=tile[0], cluster=tile[1])
     chapter.prepare(x, W, bias, residual, out, True, plan)()
     assert_close(out, exact(x, W, bias, residual, True))
+
+
+@pytest.mark.parametrize("tile", [(256, 2), (192, 1), (64, 1)])
+def test_eight_bits_out(chapter: ModuleType, rng: np.random.Generator, device: str, tile: tuple[int, int]) -> None:
+    """Rounded to a neighbour in e4m3; what is beyond its largest number becomes that."""
+    x, W, bias, residual = layer(rng, device, 300, 208, 72)
+    bias[3], bias[4], residual[7, 5] = 1000.0, -1000.0, torch.nan
+    for given in ((bias, residual, False), (bias, None, True)):
+        out = torch.full_like(residual, torch.nan).to(torch.float8_e4m3fn)
+        chapter.prepare(x, W, *given[:2], out, given[2], chapter.fused.Wide(bN=tile[0], cluster=tile[1]))()
+        found, expected = products.wide(out.float()), np.clip(exact(x, W, *given), -448, 448)
+        assert (np.isnan(found) == np.isnan(expected)).all()
+        numbers = ~np.isnan(expected)
+        assert (np.abs(found - expected)[numbers] <= 2**-8 + (2**-4 + 2**-7) * np.abs(expected)[numbers]).all()
+    with pytest.raises(ValueError, match="out has rows of 200 numbers"):
+        chapter.prepare(x, W[:200], None, None, torch.empty(300, 200, device=device).to(torch.float8_e4m3fn))
 
 
 def test_nan_and_inf_stay_in_their_rows_and_columns(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
@@ -263,6 +296,14 @@ def test_what_is_compiled_in(chapter: ModuleType, rng: np.random.Generator, devi
     assert [info.spills for info in (alone, with_bias, everything)] == [0, 0, 0]
 
 
+def test_gelu_that_is_put_off_fits_into_registers(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
+    chapter._compiled.clear()
+    x, W, bias, residual = layer(rng, device, 40, 16, 32)
+    chapter.prepare(x, W, bias, None, torch.empty_like(residual), True, chapter.fused.Wide(bN=256))
+    (info,) = map(inspect, chapter._compiled.values())
+    assert info.spills == 0 and info.count("MUFU.TANH") == 256  # beside the products, and for the last tile
+
+
 def test_the_exported_object_file(chapter: ModuleType, tmp_path: Path) -> None:
     written = chapter.export(tmp_path).read_bytes()
     assert written[:4] == b"\x7fELF" and b"__tvm_ffi_fused_linear" in written and b"gemm_kernel" in written
@@ -325,15 +366,35 @@ def test_the_benchmark_runs(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(chapter.torch, "compile", lambda function, **_: function)
     kept: dict[str, Any] = {}
     monkeypatch.setattr(chapter.records, "write", lambda name, what, content: kept.update({what: content}))
-    benchmarks.count_launches(3, monkeypatch)
+    benchmarks.count_launches(4, monkeypatch)
     timed = benchmarks.without_a_clock(chapter, monkeypatch)
     try:
         rows = bench.validated(chapter.benchmark() + chapter.benchmark_thin(), CHAPTER)
     finally:
         chapter.TUNED.clear()
-    assert timed == ["25 bias and GELU", "25 bias and residual", "15 product alone"] * 2
-    assert [(row["M"], row["N"], row["K"]) for row in rows[::3]] == list(small.values())
+    epilogues = ["bias and GELU", "bias and GELU, at once", "bias and GELU, to e4m3", "bias and residual"]
+    kernels = [*(f"25 {each}" for each in epilogues), "15 product alone"]
+    assert timed == kernels * 2
+    assert [(row["M"], row["N"], row["K"]) for row in rows[::5]] == list(small.values())
     assert set(kept) == {"aot", "mistakes", "counters"} and list(kept["counters"]) == list(chapter.PROFILED)
+
+
+def test_the_benchmark_of_a_block_compares_all_gradients(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chapter, "BLOCKS", {"small": (1, 40, 64, 1)})
+    kept: dict[str, Any] = {}
+    monkeypatch.setattr(chapter.records, "write", lambda name, what, content: kept.update({what: content}))
+    monkeypatch.setattr(chapter, "host_us", lambda call: float(isinstance(call(), torch.Tensor)))
+    monkeypatch.setattr(chapter.torch, "compile", lambda function, **_: function)
+    monkeypatch.setattr(chapter.graphs, "captured", lambda steps: steps[0])
+    timed = benchmarks.without_a_clock(chapter, monkeypatch, ours_too=False)
+    chapter.benchmark_small()
+    assert timed == [f"25 block{way}, {how}" for how in ("launched", "in a graph") for way in ("", ", compiled")]
+    assert kept == {"host": {"linear": 1.0, "what prepare returns": 0.0, "PyTorch": 1.0}}
+    monkeypatch.setattr(chapter, "OURS", (chapter.linear, lambda q, k, v: 1.5 * chapter.attention(q, k, v)[0]))
+    with pytest.raises(AssertionError, match="differs from PyTorch's"):
+        chapter.benchmark_small()
 
 
 def test_the_chapter_keeps_to_the_contract(chapter: ModuleType) -> None:

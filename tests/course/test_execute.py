@@ -141,6 +141,13 @@ def test_record_writes_outputs_and_provenance_and_is_repeatable(make, monkeypatc
     assert path.read_bytes() == first
 
 
+def test_what_a_cell_prints_is_recorded_in_one_piece(make, monkeypatch):
+    monkeypatch.setattr(provenance, "collect", lambda: dict(FACTS))
+    path = make("04_a", "import time\nfor i in range(3):\n    print(i, flush=True)\n    time.sleep(0.3)")
+    assert execute.record(["04_a"]) == 0
+    assert [output.text for output in notebooks.read(path).cells[1].outputs] == ["0\n1\n2\n"]
+
+
 def test_record_leaves_a_failing_notebook_as_it_was_and_records_the_others(make, monkeypatch, capsys):
     monkeypatch.setattr(provenance, "collect", lambda: dict(FACTS))
     bad, good = make("04_a", "print(1)", "1 / 0"), make("05_b", "print(2)")
@@ -149,6 +156,13 @@ def test_record_leaves_a_failing_notebook_as_it_was_and_records_the_others(make,
     assert bad.read_bytes() == before
     assert notebooks.read(good).metadata["cutetut"]["gpu"] == "NVIDIA H200"
     assert "FAILED, left as it was" in capsys.readouterr().out
+
+
+def test_what_ran_on_several_gpus_says_so(make, monkeypatch):
+    monkeypatch.setattr(provenance, "collect", lambda: dict(FACTS))
+    path = make("04_a", "def later():\n    return emulate.gpus(2)")
+    assert execute.record(["04_a"]) == 0
+    assert notebooks.read(path).metadata["cutetut"]["gpu"] == "2 x NVIDIA H200"
 
 
 WAITS = (

@@ -38,7 +38,7 @@ JUDGED = {
     "07_mma_sync/ex1": NUMBERS, "11_tma/ex4": EMULATOR, "13_warp_specialized/ex4": EMULATOR,
     "14_persistent/ex2": NUMBERS, "14_persistent/ex3": EMULATOR, "16_rows/ex3": EMULATOR, "18_fa_tma/ex3": EMULATOR,
     "19_fa_wgmma/ex2": NUMBERS, "19_fa_wgmma/ex5": EMULATOR, "24_flash_decode/ex2": NUMBERS,
-    "museum_of_bugs/ex5": EMULATOR,
+    "museum_of_bugs/ex5": EMULATOR, "26_two_gpus/ex1": NUMBERS, "26_two_gpus/ex4": EMULATOR,
 }  # fmt: skip
 OF_KERNELS = {"00_start_here/ex5": True, "05_partition_c/exercise-1": False, "24_flash_decode/ex4": True}
 

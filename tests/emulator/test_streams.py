@@ -188,6 +188,107 @@ def test_launches_that_nothing_orders_are_told_with_both_lines(program: Program)
     assert "test_streams.py:" in text.partition("mirror was launched on ")[2]
 
 
+def torch_writes_on_another_stream(d: Data) -> None:
+    with torch.cuda.stream(d.first):
+        d.t = d.x * 3
+    on(d.second, run_mirror, d.t, d.y)
+
+
+def torch_writes_on_the_default_stream(d: Data) -> None:
+    d.t = d.x * 3
+    on(d.second, run_mirror, d.t, d.y)
+
+
+def torch_writes_for_the_default_stream(d: Data) -> None:
+    with torch.cuda.stream(d.first):
+        d.t = torch.mul(d.x, 3)
+    on(0, run_mirror, d.t, d.y)
+
+
+def torch_writes_in_place(d: Data) -> None:
+    with torch.cuda.stream(d.first):
+        d.t.mul_(3)
+    on(d.second, run_mirror, d.t, d.y)
+
+
+def torch_writes_where_it_is_told(d: Data) -> None:
+    with torch.cuda.stream(d.first):
+        torch.mul(d.x, 3, out=d.t)
+    on(d.second, run_mirror, d.t, d.y)
+
+
+def torch_writes_after_the_event(d: Data) -> None:
+    event = d.first.record_event()
+    with torch.cuda.stream(d.first):
+        d.t *= 3
+    d.second.wait_event(event)
+    on(d.second, run_mirror, d.t, d.y)
+
+
+TORCHS: list[Program] = [
+    torch_writes_on_another_stream, torch_writes_on_the_default_stream, torch_writes_for_the_default_stream,
+    torch_writes_in_place, torch_writes_where_it_is_told, torch_writes_after_the_event,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", TORCHS, ids=lambda p: p.__name__)
+def test_what_torch_writes_and_a_launch_that_nothing_orders_are_told(program: Program) -> None:
+    with pytest.raises(MissingBarrier, match="nothing orders the two") as caught:
+        program(Data())
+    report, text = caught.value.report, str(caught.value)
+    assert report.kind == "missing-stream-order" and report.remedy
+    kernel, torchs = report.sides
+    assert kernel.source_text == MIRRORED and kernel.kernel == "mirror"
+    assert "3" in torchs.source_text and "torch's " in torchs.kernel and "test_streams.py:" in torchs.source
+    assert f"{torchs.kernel} was launched on " in text
+
+
+def torch_in_the_same_stream(d: Data) -> None:
+    with torch.cuda.stream(d.second):
+        d.t = d.x * 3
+    on(d.second, run_mirror, d.t, d.y)
+
+
+def torch_and_a_wait(d: Data) -> None:
+    with torch.cuda.stream(d.first):
+        d.t = d.x * 3
+    d.second.wait_stream(d.first)
+    on(d.second, run_mirror, d.t, d.y)
+
+
+def torch_and_the_host(d: Data) -> None:
+    with torch.cuda.stream(d.first):
+        d.t = d.x * 3
+        d.t.sum().item()
+    on(d.second, run_mirror, d.t, d.y)
+
+
+def torch_from_the_host(d: Data) -> None:
+    d.t = torch.arange(float(N)).to("cuda")  # the host waits for such a copy
+    d.x.copy_(torch.arange(float(N)))
+    on(d.second, run_mirror, d.t, d.x)
+
+
+def torch_writes_nothing(d: Data) -> None:
+    with torch.cuda.stream(d.first):
+        d.t, d.y = d.x.view(2, -1).flatten(), torch.empty_like(d.x)
+        d.t.squeeze_().requires_grad_()
+    on(d.second, run_mirror, d.t.detach(), d.y)
+
+
+def torch_writes_the_other_half(d: Data) -> None:
+    h = N // 2
+    with torch.cuda.stream(d.first):
+        d.t[:h].mul_(3)
+    on(d.second, run_mirror, d.t[h:], d.y[h:])
+
+
+def torch_reads_only(d: Data) -> None:
+    with torch.cuda.stream(d.first):
+        d.t * 3
+    on(d.second, run_mirror, d.t, d.y)
+
+
 def one_stream(d: Data) -> None:
     on(d.first, run_double, d.x, d.t)
     on(d.first, run_mirror, d.t, d.y)
@@ -249,12 +350,14 @@ def the_same_value_again(d: Data) -> None:
 
 def memory_that_is_handed_out_again(d: Data) -> None:
     on(d.first, run_double, d.x, d.t)
-    d.t = torch.zeros_like(d.x)  # torch gives another stream's memory to nobody else
+    with torch.cuda.stream(d.second):
+        d.t = torch.zeros_like(d.x)  # torch gives another stream's memory to nobody else
     on(d.second, run_mirror, d.t, d.y)
 
 
 def a_flag_between_the_launches(d: Data) -> None:
     flag = torch.zeros(1, dtype=torch.int32, device="cuda")
+    torch.cuda.synchronize()
     on(d.first, run_announce, d.t, flag)
     on(d.second, run_listen, d.t, flag)
 
@@ -304,7 +407,8 @@ CORRECT: dict[str, Program] = {
         one_stream, waits_for_the_stream, waits_through_a_third, only_reads, halves_of_a_tensor, the_same_value_again,
         blocking_stream_after_the_default_stream, memory_that_is_handed_out_again, a_flag_between_the_launches,
         joined_branches,
-        a_graph_then_its_stream, backward_reads,
+        a_graph_then_its_stream, backward_reads, torch_in_the_same_stream, torch_and_a_wait, torch_and_the_host,
+        torch_from_the_host, torch_writes_nothing, torch_writes_the_other_half, torch_reads_only,
     )},
     **{f"host waits: {name}": host_waits(wait) for name, wait in WAITS.items()},
 }  # fmt: skip

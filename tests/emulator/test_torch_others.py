@@ -111,3 +111,39 @@ def test_the_devices_generator() -> None:
     first = torch.rand(3, device="cuda", generator=torch.cuda.default_generators[0]).tolist()
     torch.cuda.manual_seed(11)
     assert torch.rand(3, device="cuda").tolist() == first
+
+
+def _operator(name: str, shape_of: Any) -> Any:
+    """Twice its argument, by a function that wants the device; `shape_of` says what its fake kernel returns."""
+
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        assert x.is_cuda
+        y = torch.empty(x.shape, device="cuda")
+        assert y.is_cuda
+        return y.copy_(x).mul_(2)
+
+    op = torch.library.custom_op(f"cutetut_tests::{name}", twice, mutates_args=(), schema="(Tensor x) -> Tensor")
+    op.register_fake(shape_of)
+    op.register_autograd(lambda ctx, dy: op(dy.contiguous()))
+    return op
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_pytorchs_judge_of_operators_takes_tensors_on_the_device(gradient: bool) -> None:
+    """With a gradient, torch's C++ code ended the process when a fake tensor said "cuda"."""
+    x = torch.arange(6.0, device="cuda").requires_grad_(gradient)
+    right = _operator(f"twice_{gradient}", torch.empty_like)
+    assert set(torch.library.opcheck(right, (x,)).values()) == {"SUCCESS"}
+    wrong = _operator(f"wrong_{gradient}", lambda x: x.new_empty(x.shape[0] + 1))
+    with pytest.raises(torch.testing._internal.optests.OpCheckError, match=r"\(6,\)|\[6\]|7"):
+        torch.library.opcheck(wrong, (x,))
+    assert x.is_cuda and x.tolist() == [0, 1, 2, 3, 4, 5]  # and the device is there again
+    assert torch.autograd.grad(right(x.requires_grad_()).sum(), x)[0].tolist() == [2] * 6
+
+
+def test_pytorchs_judge_of_operators_of_the_host_is_as_ever() -> None:
+    op = torch.library.custom_op(
+        "cutetut_tests::on_host", lambda x: x * 2, mutates_args=(), schema="(Tensor x) -> Tensor"
+    )
+    op.register_fake(torch.empty_like)
+    assert set(torch.library.opcheck(op, (torch.arange(6.0),)).values()) == {"SUCCESS"}

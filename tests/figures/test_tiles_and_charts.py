@@ -115,6 +115,10 @@ def test_pictures_say_what_they_show() -> None:
     assert repr(ladder) == "scalar: 10 TFLOP/s, 20.0% of cuBLAS\ntiled: 25 TFLOP/s, 50.0% of cuBLAS\ncuBLAS: 50 TFLOP/s"
     assert repr(figures.bars({"a": 2.0}, unit="sectors")) == "a: 2 sectors"
     assert repr(figures.lines([1, 2], {"ours": [3.0, 4.0]}, xlabel="n", ylabel="s")) == "ours: 1: 3, 2: 4"
+    picture = figures.rows({"before": [1.0, -40.0], "after": [3.0, 2.0]}, unit="column")
+    assert repr(picture) == "before: 2 numbers, the largest 40\nafter: 2 numbers, the largest 3"
+    before, after = picture.figure.axes
+    assert before.get_ylim() == after.get_ylim() and [len(axes.patches) for axes in (before, after)] == [2, 2]
 
 
 def test_the_names_of_lines_cover_no_line() -> None:

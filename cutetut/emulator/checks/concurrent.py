@@ -70,12 +70,16 @@ class Piece:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a launch touched of global memory; `launched` says where and how the host launched it."""
+    """What a launch touched of global memory; `launched` says where and how the host launched it.
+
+    at: of an operation that is no launch of the program's, where it stands.
+    """
 
     kernel: str
     body: Sequence[Instruction]
     pieces: tuple[Piece, ...]
     launched: str = ""
+    at: Place | None = None
 
     @classmethod
     def of_written(cls, written: Written, launched: str) -> Footprint:
@@ -84,13 +88,23 @@ class Footprint:
         pieces = [Piece(r.start, NONE, Spans.of(r.start, r.granule, r.instructions, lines)) for r in written.regions]
         return cls(written.kernel, written.instructions, tuple(pieces), launched)
 
+    @classmethod
+    def of_host(
+        cls, name: str, source: str, text: str, written: Iterable[tuple[int, int, int]], launched: str
+    ) -> Footprint:
+        """Of what the host asks for by a function of this name: starts of allocations, and addresses from and to."""
+        store = Instruction("st.global.b8", (), None, False, 0, "", None, 0)
+        pieces = [Piece(start, NONE, Spans(*map(np.array, ([low], [high], [0])))) for start, low, high in written]
+        place = Place(name, None, None, None, None, None, "", source, text, store.opcode)
+        return cls(name, [store], tuple(pieces), launched, place)
+
     def only(self, pieces: Iterable[Piece]) -> Footprint:
         """The same of some allocations."""
         return replace(self, pieces=tuple(pieces))
 
     def place(self, inst: int) -> Place:
         """Where an instruction of its kernel stands."""
-        return place_of(self.kernel, self.body[inst])
+        return self.at or place_of(self.kernel, self.body[inst])
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
@@ -16,6 +16,7 @@ from ..checks.concurrent import Footprint, Turn
 from ..checks.previous import Written
 from ..launch import LaunchReport
 from ..ptx.source import describe
+from ..ptx.source import text as source_text
 from . import live, pool, stream_order
 from .stream_order import Moment
 
@@ -33,6 +34,7 @@ class _Past:
 
 _past: deque[_Past] = deque(maxlen=MOST)
 _early: deque[tuple[Moment, Written, str]] = deque(maxlen=MOST)
+_torch: deque[_Past] = deque(maxlen=MOST)  # what torch's own operations wrote, once there are several streams
 _watching = False
 
 
@@ -55,16 +57,22 @@ def forget() -> None:
     """No launch is remembered."""
     _past.clear()
     _early.clear()
+    _torch.clear()
 
 
 def any_unordered() -> bool:
-    """Whether a later launch may be unordered with a past one, so that what the host waits for matters."""
-    return bool(_past or _early)
+    """Whether a later launch may be unordered with past work, so that what the host waits for matters."""
+    return bool(_past or _early or _torch)
 
 
 def several_streams() -> bool:
     """Whether a program has more streams than one."""
     return _watching and len(stream_order.program.streams) > 1
+
+
+def a_stream_beside() -> bool:
+    """Whether a program has a stream besides the default one, which it may use at any time."""
+    return _watching and bool(stream_order.program.streams - {stream_order.DEFAULT})
 
 
 def turn(moment: Moment, stream: int) -> Turn | None:
@@ -75,10 +83,12 @@ def turn(moment: Moment, stream: int) -> Turn | None:
         _remember(then, Footprint.of_written(written, launched))
     _early.clear()
     host = stream_order.program.host
-    kept = [past for past in _past if host.get(past.moment.lane, 0) < past.moment.time]
-    _past.clear()
-    _past.extend(kept)
-    others = [_alive(past) for past in kept if not moment.after(past.moment)]
+    others = []
+    for work in (_past, _torch):
+        kept = [past for past in work if host.get(past.moment.lane, 0) < past.moment.time]
+        work.clear()
+        work.extend(kept)
+        others += [_alive(past) for past in kept if not moment.after(past.moment)]
     return Turn(where_launched(stream), tuple(other for other in others if other.pieces))
 
 
@@ -92,9 +102,17 @@ def over(moment: Moment, stream: int, report: LaunchReport) -> None:
             _early.popleft()
 
 
-def _remember(moment: Moment, footprint: Footprint) -> None:
+def torch_wrote(name: str, stream: int, written: Sequence[tuple[int, int, int]]) -> None:
+    """A function of torch has written memory: starts of allocations, and addresses from and to."""
+    places = [(frame.f_code.co_filename, frame.f_lineno) for frame in _program(sys._getframe(1))[:1]]
+    source, text = (describe(*places[0]), source_text(*places[0])) if places else ("", "")
+    footprint = Footprint.of_host(f"torch's {name}", source, text, written, where_launched(stream))
+    _remember(stream_order.program.issue(stream), footprint, _torch)
+
+
+def _remember(moment: Moment, footprint: Footprint, work: deque[_Past] = _past) -> None:
     owners = {piece.start: _owner(piece.start) for piece in footprint.pieces}
-    _past.append(_Past(moment, footprint, {start: owner for start, owner in owners.items() if owner is not None}))
+    work.append(_Past(moment, footprint, {start: owner for start, owner in owners.items() if owner is not None}))
 
 
 def _alive(past: _Past) -> Footprint:

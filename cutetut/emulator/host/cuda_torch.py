@@ -26,15 +26,20 @@ from . import (
     graphs,
     live,
     pool,
+    process_group,
+    ranks,
+    shared_uses,
     stream_order,
     together,
     torch_compile,
     torch_functions,
     torch_graphs,
     torch_matmul,
+    torch_opcheck,
     torch_others,
     torch_streams,
     torch_waits,
+    torch_writes,
     triton_absent,
 )
 from .patches import Patches
@@ -137,7 +142,7 @@ def _move(tensor: torch.Tensor, result: torch.Tensor, to_cuda: bool, gpu: int | 
     before = gpu_of(tensor)
     if to_cuda and gpu is not None and before not in (None, gpu):
         assert before is not None
-        together.torch_uses({before, gpu}, "a copy between GPUs")
+        _wait_for({before, gpu}, "a copy between GPUs")
         gpus.enable(before, gpu)  # as torch does before it copies between two
         return _mark(_aligned(result.clone() if _key(result) == _key(tensor) else result), gpu)
     if to_cuda != marked(tensor):
@@ -180,8 +185,11 @@ class CudaMode(torch.overrides.TorchFunctionMode):
 
 
 def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    special = _SPECIAL.get(func)
+    special, name = _SPECIAL.get(func), getattr(func, "__name__", "")
     if special is not None:
+        if ranks.several() and name in _READERS:
+            read = [each for each in args if isinstance(each, torch.Tensor) and marked(each)]
+            return shared_uses.call(name, functools.partial(special, func), args, kwargs, read)
         return special(func, *args, **kwargs)
     kwargs.pop("pin_memory", None)
     target, gpu = _target(func, kwargs), _index(kwargs.get("device"))
@@ -189,15 +197,22 @@ def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         kwargs["device"] = "cpu"
     inputs = list(_tensors((*args, *kwargs.values())))
     if gpus.several():
+        if getattr(func, "__module__", "").startswith("torch.distributed"):
+            return func(*args, **kwargs)
         gpu = _on_one_gpu(func, args, inputs, gpu)
-    result = func(*args, **kwargs)
+    if ranks.several():
+        result = shared_uses.call(name, func, args, kwargs, [each for each in inputs if marked(each)])
+    else:
+        result = func(*args, **kwargs)
     on_device = target or (target is None and any(map(marked, inputs)))
     if on_device and func in _EMPTIES and "out" not in kwargs:
         result = _empty(result)
     elif target and func in torch.utils._device._device_constructors():
         result = _aligned(result)
     if on_device:
-        _mark_new(result, inputs, gpu)
+        made = _mark_new(result, inputs, gpu)
+        if concurrent_launches.a_stream_beside():
+            torch_writes.called(func, args, kwargs, () if func in _EMPTIES else made, marked)
         if concurrent_launches.any_unordered():
             torch_waits.called(func, args, result, marked)
     return result
@@ -209,7 +224,7 @@ def _on_one_gpu(func: Any, args: Any, inputs: list[torch.Tensor], gpu: int | Non
     Raises RuntimeError for tensors of several GPUs, unless they are copied.
     """
     used, name = {found for each in inputs if (found := gpu_of(each)) is not None}, getattr(func, "__name__", "")
-    if not used or name in torch_waits.NO_WAIT or name in _VIEWS:
+    if not used or name in torch_waits.NO_WAIT or name in torch_waits.VIEWS:
         return gpu if gpu is not None else min(used, default=None)
     if len(used) > 1:
         if name not in _COPIES:
@@ -220,16 +235,19 @@ def _on_one_gpu(func: Any, args: Any, inputs: list[torch.Tensor], gpu: int | Non
         source, target = gpu_of(args[-1]), gpu_of(args[0])
         if source is not None and target is not None:
             gpus.enable(source, target)  # as torch does before it copies between two
-    together.torch_uses(used, f"torch's {name}")
+    _wait_for(used, f"torch's {name}")
     return gpu if gpu is not None else min(used)
 
 
-def _mark_new(result: Any, inputs: list[torch.Tensor], gpu: int | None = None) -> None:
-    """Put a function's results on the device, except those that share memory with what it was given."""
+def _wait_for(used: set[int], call: str) -> None:
+    """Launches on these GPUs come before a function of torch, as far as their current streams wait for them."""
+    together.torch_uses({gpu: stream_order.program.now(current_stream(gpu).number) for gpu in used}, call)
+
+
+def _mark_new(result: Any, inputs: list[torch.Tensor], gpu: int | None = None) -> list[torch.Tensor]:
+    """Put a function's results on the device, except those that share memory with what it was given; returns them."""
     known = {_key(tensor) for tensor in inputs}
-    for tensor in _tensors((result,)):
-        if _key(tensor) not in known:
-            _mark(tensor, gpu)
+    return [_mark(tensor, gpu) for tensor in _tensors((result,)) if _key(tensor) not in known]
 
 
 class _Gradients(TorchDispatchMode):
@@ -257,6 +275,9 @@ def _kernel_for_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
         def kernel(*args: Any, **kwargs: Any) -> Any:
             with CudaMode():  # torch calls it where no function mode reaches
+                if torch_opcheck.judging:
+                    for tensor in _tensors((*args, *kwargs.values())):
+                        _mark(tensor)
                 return fn(*args, **kwargs)
 
         return original(self, device_types, kernel)
@@ -268,6 +289,8 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
     """autograd's engine: functions of the program that it calls back see the device as the program does."""
 
     def run(outputs: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch_opcheck.judging:
+            return original(outputs, gradients, *args, **kwargs)
         for output, gradient in zip(outputs, gradients, strict=False):
             if isinstance(output, torch.Tensor) and gradient is not None and marked(output):
                 _mark(gradient)  # the ones that autograd starts with when it is given no gradient
@@ -358,11 +381,8 @@ def _device(func: Any, tensor: torch.Tensor, *_: Any) -> Any:
 
 
 _T = torch.Tensor
-# On several GPUs: what looks at a tensor's memory in another way, and what may use tensors of two
-_VIEWS = {
-    "view", "view_as", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "expand_as", "narrow", "select",
-    "detach", "as_strided", "unbind", "chunk", "split", "movedim", "swapaxes", "flatten", "unflatten", "T", "mT",
-}  # fmt: skip
+# On several GPUs: what may use tensors of two
+_READERS = {"cpu", "cuda", "to", "type", "__repr__", "as_tensor", "asarray"}  # of those below
 _COPIES = {"copy_", "__setitem__"}
 _EMPTIES = {
     torch.empty, torch.empty_like, torch.empty_strided, torch.empty_permuted, _T.new_empty, _T.new_empty_strided,
@@ -412,6 +432,7 @@ def whole_device(patches: Patches, number: int = 1) -> CudaMode:
     torch_functions.install(patches)
     torch_compile.install(patches)
     torch_matmul.install(patches)
+    torch_opcheck.install(patches, marked)
     torch_others.install(patches, torch_others.Marks(marked, _marked_storage, _mark, CudaMode))
     triton_absent.install(patches)
     custom = CustomOpDef.register_kernel
@@ -421,7 +442,7 @@ def whole_device(patches: Patches, number: int = 1) -> CudaMode:
         patches.set(comparison, "_unwrap_dtensor_for_comparison", _unless_distributed(unwrap))
     concurrent_launches.watch()
     gpus.begin(number, lambda address: pool.gpu_of(address) if (found := live.gpu_of(address)) is None else found)
-    stream_order.waits = together.settle
+    stream_order.waits, process_group.gpu_of = together.settle, gpu_of
     patches.later(_one_gpu)
     patches.later(concurrent_launches.stop)
     return CudaMode()

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from . import ranks
+
 MOST = 8  # GPUs of one host that NVLink joins
 ON_GPU = "_cutetut_on_cuda"  # the attribute of a storage that says on which GPU its memory is
 
 count = 1
 current = 0
 _access: set[tuple[int, int]] = set()  # which GPU may use the memory of which other
+_mapped: dict[int, list[tuple[int, int]]] = {}  # by GPU, start and end of memory of others that it may use
 home: Callable[[int], int | None] = lambda address: None  # noqa: E731  the GPU of the memory at an address, if known
 
 
 def several() -> bool:
-    """Whether there is more than one."""
-    return count > 1
+    """Whether there is more than one, or ranks, of which each may have one."""
+    return count > 1 or ranks.several()
 
 
 def begin(number: int, home_of: Callable[[int], int | None]) -> None:
@@ -28,6 +31,7 @@ def begin(number: int, home_of: Callable[[int], int | None]) -> None:
     global count, current, home
     count, current, home = number, 0, home_of
     _access.clear()
+    unmap()
 
 
 def end() -> None:
@@ -63,9 +67,21 @@ def disable(gpu: int, peer: int) -> bool:
     return had
 
 
+def map_memory(gpu: int, start: int, nbytes: int) -> None:
+    """Let a GPU use these bytes, whichever GPU's they are."""
+    _mapped.setdefault(gpu, []).append((start, start + nbytes))
+
+
+def unmap() -> None:
+    """Take that back."""
+    _mapped.clear()
+
+
 def reaches(gpu: int, address: int) -> bool:
     """Whether a GPU may use the memory at an address, wherever it is."""
     if count == 1:
         return True
     where = home(address)
-    return where is None or where == gpu or (gpu, where) in _access
+    if where is None or where == gpu or (gpu, where) in _access:
+        return True
+    return any(start <= address < stop for start, stop in _mapped.get(gpu, ()))

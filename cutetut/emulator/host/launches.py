@@ -12,10 +12,10 @@ from typing import Any
 from .. import launch, ptx
 from ..checks.peers import Peer
 from ..errors import LaunchError
-from ..machine import machine
-from ..machine.memory import GlobalMemory
+from ..machine import machine, multicast
+from ..machine.memory import Closed, GlobalMemory
 from ..machine.residents import SM_COUNT, blocks_per_sm
-from . import concurrent_launches, cuda_api, fresh, gpus, graphs, live, stream_order, together
+from . import concurrent_launches, cuda_api, fresh, gpus, graphs, live, ranks, stream_order, together
 from .cuda_api import CudaCallError
 from .dlpack import Span
 from .stream_order import Moment
@@ -32,6 +32,12 @@ WITHOUT_EFFECT = {0, 1, 3, 5, 8, 9, 10, 11, 14}
 ATTRIBUTE_BYTES = 72
 TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64  # CUtensorMap, as a parameter of a kernel
 TOO_LARGE = 720  # cudaErrorCooperativeLaunchTooLarge
+
+PEER = "cudaDeviceEnablePeerAccess on that GPU for the other one, before the launch; or a copy there"
+RENDEZVOUS = (
+    "the address that rendezvous or get_peer_tensor gives of symmetric memory: other memory of another process has none"
+)
+MULTICAST = "multimem.ld_reduce, multimem.st and multimem.red; or the buffers of the GPUs, one by one"
 
 _written: dict[int, object] = {}  # by stream, what the last launch on it left for the next
 
@@ -117,6 +123,7 @@ class Launch:
         """
         if gpus.several():
             where = concurrent_launches.where_launched(self.stream)
+            where = f"by rank {ranks.number()} {where}" if ranks.several() else where
             together.issue(together.Issued(moment, self.gpu, where, self._begin, self._ended))
             return
         memory = reachable(possible_pointers(self.kernel.function, self.params), self.arguments)
@@ -238,6 +245,8 @@ def reachable(words: set[int], arguments: dict[str, Any], gpu: int = 0) -> Globa
     memory.freed = live.freed
     memory.closed = lambda address: _closed(address, gpu)
     spans = [span for span, on_device in found if on_device and span.nbytes and gpus.reaches(gpu, span.start)]
+    spans = [span for span in spans if multicast.window(span.start) is None]
+    words = words | {span.start for span, _ in found if multicast.window(span.start) is not None}
     for span in spans:
         memory.add(span.start, span.nbytes, span.label)
         live.reached(span)
@@ -253,17 +262,23 @@ def _find_from(gpu: int) -> Find:
     return lambda address: live.find(address) if gpus.reaches(gpu, address) else None
 
 
-def _closed(address: int, gpu: int) -> str | None:
-    """Why a GPU may not use an address, if that is because the memory is another GPU's."""
+def _closed(address: int, gpu: int) -> Closed | None:
+    """Why a GPU may not use an address, if that is because the memory is another GPU's, or that of several."""
+    if multicast.window(address) is not None:
+        return Closed("a multicast address, which only multimem's instructions may use", MULTICAST, "out-of-bounds")
     if gpus.reaches(gpu, address) or (found := live.find(address)) is None:
         return None
-    return f"in the memory of {found[2]} on GPU {gpus.home(address)}: GPU {gpu} has no peer access to it"
+    where = f"in the memory of {found[2]} on GPU {gpus.home(address)}: GPU {gpu} has no peer access to it"
+    return Closed(where, RENDEZVOUS if ranks.several() else PEER, "no-peer-access")
 
 
 def _add_pointers(memory: GlobalMemory, words: set[int], spans: list[Span], host: list[Span], find: Find) -> None:
     """Whatever the words of the parameters point into."""
     for word in words:
         if any(span.holds(word) for span in spans):
+            continue
+        if (window := multicast.window(word)) is not None:
+            _add_pointers(memory, set(window.buffers), spans, host, find)
             continue
         for span in host:
             if span.holds(word):

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from ..machine import multicast
 from . import fresh, gpus
 from .dlpack import Span, label
 
@@ -114,7 +115,7 @@ def find(address: int) -> tuple[int, int, str] | None:
     if (found := lookup(address)) is not None:
         return found
     for span, device in list(_wrappers.values()):
-        if device and span.holds(address):
+        if device and span.holds(address) and multicast.window(address) is None:
             return span.start, span.nbytes, span.label
     return None
 

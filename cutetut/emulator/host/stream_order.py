@@ -7,6 +7,7 @@ given, and knows up to where it comes after the work of others.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
@@ -40,12 +41,23 @@ class Order:
     """What every stream comes after; of a program, or of a capture."""
 
     known: dict[int, Known] = field(default_factory=dict)
-    times: dict[int, int] = field(default_factory=dict)
+    times: dict[Hashable, int] = field(default_factory=dict)
     events: dict[int, Known] = field(default_factory=dict)
-    host: Known = field(default_factory=dict)  # what the host has waited for: everything it issues comes after that
+    hosts: dict[int, Known] = field(default_factory=lambda: {0: {}})  # of each rank, what its host has waited for
+    rank: int = 0  # the one that runs
     streams: set[int] = field(default_factory=set)  # that work was given to, or that were created
     homes: dict[int, int] = field(default_factory=dict)  # the GPU of each stream that was created
+    exchanged: dict[Hashable, tuple[list[int], list[Known]]] = field(default_factory=dict)  # by lane, see `whole`
     blocking: set[int] = field(default_factory=lambda: {PER_THREAD})  # they and the default stream wait for each other
+
+    @property
+    def host(self) -> Known:
+        """What the host has waited for: everything it issues comes after that."""
+        return self.hosts[self.rank]
+
+    def host_knows(self, known: Known) -> None:
+        """The host has waited for this, too."""
+        self.hosts[self.rank] = join(self.host, known)
 
     def created(self, stream: int, blocking: bool, gpu: int = 0) -> None:
         """A stream; without CU_STREAM_NON_BLOCKING it is `blocking`."""
@@ -88,6 +100,38 @@ class Order:
         self.now(stream)
         self.learn(stream, self.events.get(event, {}))
 
+    def exchange(self, lane: Hashable, known: Known) -> Moment:
+        """Something that several ranks do together is issued on a lane of one of them, after what is known."""
+        time = self.times[lane] = self.times.get(lane, 0) + 1
+        return Moment(lane, time, known)
+
+    def exchange_over(self, moment: Moment, known: Known) -> None:
+        """It has been done: who comes after it comes after this, too, which was not known when it was issued."""
+        times, told = self.exchanged.setdefault(moment.lane, ([], []))
+        times.append(moment.time)
+        told.append(known)
+
+    def whole(self, moment: Moment) -> Moment:
+        """The same with what exchanges have told that come before it."""
+        known = moment.known
+        for lane, time in list(known.items()):
+            times, told = self.exchanged.get(lane, ((), ()))
+            if at := bisect.bisect_right(times, time):
+                known = join(known, told[at - 1])
+        return Moment(moment.lane, moment.time, known)
+
+    def all_hosts_know(self) -> list[Known]:
+        """What each rank's host has waited for, with what exchanges have told it."""
+        return [self.whole(Moment(DEFAULT, 0, host)).known for host in self.hosts.values()]
+
+    def forget_exchanges(self) -> None:
+        """All hosts have waited for all of them, so that nobody needs to know of them any more."""
+        if self.exchanged:
+            self.exchanged.clear()
+            for known in (self.known, self.events, self.hosts):
+                for key, each in known.items():
+                    known[key] = {lane: time for lane, time in each.items() if not isinstance(lane, tuple)}
+
     def gpu_of(self, stream: int) -> int:
         """The GPU of a stream."""
         return -stream if stream <= DEFAULT else self.homes.get(stream, 0)
@@ -96,11 +140,11 @@ class Order:
         """The host waits for a stream, for all of a GPU, or for everything."""
         streams = [each for each in self.known if gpu is None or self.gpu_of(each) == gpu]
         for each in [stream] if stream is not None else streams:
-            self.host = join(self.host, self.now(each))
+            self.host_knows(self.now(each))
         waits()
 
     def host_waits_for_event(self, event: int) -> None:
-        self.host = join(self.host, self.events.get(event, {}))
+        self.host_knows(self.events.get(event, {}))
         waits()
 
 

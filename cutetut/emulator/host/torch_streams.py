@@ -126,6 +126,18 @@ def forget() -> None:
     _current.clear()
 
 
+def state() -> tuple[list[tuple[int, Stream]], dict[int, Stream]]:
+    """What is current, for `set_state`."""
+    return list(_before), dict(_current)
+
+
+def set_state(value: tuple[list[tuple[int, Stream]], dict[int, Stream]]) -> None:
+    """Make current what was when `state` was asked."""
+    _before[:] = value[0]
+    _current.clear()
+    _current.update(value[1])
+
+
 def index_of(device: Any) -> int:
     """The number of the GPU that a device argument names; without an index, the current one's."""
     if device is None or isinstance(device, int):

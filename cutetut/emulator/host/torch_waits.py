@@ -20,6 +20,10 @@ NO_WAIT = {  # they tell of a tensor what the host knows anyway; __get__ is that
     "is_floating_point", "is_complex", "is_signed", "is_pinned", "is_shared", "__dlpack__", "__dlpack_device__",
     "is_same_size", "is_set_to", "has_names", "register_hook", "is_tensor", "result_type", "requires_grad_",
 }  # fmt: skip
+VIEWS = {  # they look at a tensor's memory in another way
+    "view", "view_as", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "expand_as", "narrow", "select",
+    "detach", "as_strided", "unbind", "chunk", "split", "movedim", "swapaxes", "flatten", "unflatten", "T", "mT",
+}  # fmt: skip
 _SHAPED_BY_VALUES = {  # how large their result is depends on values, so torch waits for these
     "nonzero", "argwhere", "where", "masked_select", "unique", "unique_consecutive", "repeat_interleave", "bincount",
     "__getitem__", "__setitem__", "index_put_", "index_put", "histogram", "histogramdd", "combinations",

@@ -46,7 +46,6 @@ class _AddressSpace:
 
 HOST: dict[int, np.ndarray] = {n: np.asarray(_AddressSpace(t)) for n, t in UINT.items()}
 FREED = "a tensor that nothing holds any more, or cudaFree, before the last kernel that uses the memory has run"
-PEER = "cudaDeviceEnablePeerAccess on that GPU for the other one, before the launch; or a copy there"
 WRITERS = 2  # instructions that may have been meant to write what nobody has
 WRAP = 1 << 31  # what a signed 32-bit number cannot hold any more
 CHUNKS: np.ndarray = np.asarray(_AddressSpace(np.complex128))  # the same by 16 bytes, which are only moved
@@ -82,6 +81,15 @@ class Allocation:
     writers: tuple[int, ...] = ()  # by these instructions
 
 
+@dataclass(frozen=True)
+class Closed:
+    """Why a GPU may not use an address at which there is memory, and what to look at."""
+
+    why: str
+    hint: str
+    kind: str
+
+
 Resolver = Callable[[int], "tuple[int, int, str] | None"]
 
 
@@ -99,7 +107,7 @@ class GlobalMemory:
         self.fresh: Callable[[np.ndarray], np.ndarray] | None = None
         self.note: Callable[[Uninitialized, int, str], None] = lambda error, inst, what: None  # another program point
         self.freed: Callable[[int], str | None] = lambda address: None
-        self.closed: Callable[[int], str | None] = lambda address: None  # why this GPU may not use another's memory
+        self.closed: Callable[[int], Closed | None] = lambda address: None  # why this GPU may not use an address
         self.allocations: list[Allocation] = []
         self.starts: list[int] = []
         self.recent: Allocation | None = None
@@ -226,8 +234,8 @@ class GlobalMemory:
         verb = "store of" if store else "load of"
         if (closed := self.closed(value)) is not None:
             return OutOfBounds(
-                f"{verb} {nbytes} bytes at global address {value:#x}, {closed}", threads=bad, hint=PEER,
-                kind="no-peer-access", locations=(Location("global", nbytes=nbytes, address=value),),
+                f"{verb} {nbytes} bytes at global address {value:#x}, {closed.why}", threads=bad, hint=closed.hint,
+                kind=closed.kind, locations=(Location("global", nbytes=nbytes, address=value),),
             )  # fmt: skip
         name = None if self.find(value) else self.freed(value)
         overruns = any(self.find(lane) for lane in address.tolist())  # other lanes say which tensor was meant

@@ -113,7 +113,7 @@ def _update(form: _Form) -> Callable[..., np.ndarray]:
 # -- decoding -------------------------------------------------------------------------------------
 
 
-def _halves(word: np.ndarray, dtype: np.dtype) -> list[np.ndarray]:
+def halves(word: np.ndarray, dtype: np.dtype) -> list[np.ndarray]:
     """The low and the high halves of a row of 32-bit values, which may be a constant."""
     if word.strides == (0,):
         return [np.broadcast_to(half, word.shape) for half in word[:1].view(dtype)]
@@ -156,11 +156,15 @@ class Atomic:
         if self.form.packed == 1:
             return [machine.source(item, self.dtype) for item in items]
         words = [machine.source(item, np.uint32) for item in items]
-        return [half for word in words for half in _halves(word, self.dtype)]
+        return [half for word in words for half in halves(word, self.dtype)]
 
     def run(self, sel: Selection) -> list[np.ndarray]:
         """Perform the operation; returns the old values, one array per element."""
-        at = index(self.locate(self.address(sel), sel), self.unit)
+        return self.run_at(self.address(sel), sel)
+
+    def run_at(self, address: np.ndarray, sel: Selection) -> list[np.ndarray]:
+        """The same at these addresses."""
+        at = index(self.locate(address, sel), self.unit)
         if not at.size:
             return [at.view(self.dtype)] * self.elements
         return [self._in_thread_order(at + i, tuple(v[i][sel] for v in self.values)) for i in range(self.elements)]
@@ -212,8 +216,8 @@ def _result_writers(inst: Instruction, machine: Machine, atomic: Atomic) -> list
         return []
     raw = UINT[atomic.unit]
     if atomic.form.packed == 2:
-        halves = [half for item in items for half in _halves(machine.target(item, np.uint32), np.dtype(np.uint16))]
-        return [_assign(row, raw) for row in halves]
+        rows = [half for item in items for half in halves(machine.target(item, np.uint32), np.dtype(np.uint16))]
+        return [_assign(row, raw) for row in rows]
     rows = [
         machine.target(item, UINT[machine.register_dtype(item).itemsize] if isinstance(item, Register) else raw)
         for item in items
