@@ -87,6 +87,7 @@ def stand_in(address: str, arguments: list[str]) -> None:
 
 def serve(address: str) -> list[str]:
     """Fork a process for each that asks; returns only in such a process, with what it is to run."""
+    import contextlib
     import gc
     import selectors
 
@@ -97,17 +98,21 @@ def serve(address: str) -> list[str]:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(address)
     listener.listen()
+    ended, wake = socket.socketpair()  # a byte for each signal
+    wake.setblocking(False)
+    signal.set_wakeup_fd(wake.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # one that is ignored wakes nobody
     watched = selectors.DefaultSelector()
-    watched.register(0, selectors.EVENT_READ)
-    watched.register(listener, selectors.EVENT_READ)
-    running: dict[int, tuple[int, socket.socket]] = {}  # by a descriptor of the process: its id, who stands for it
+    for each in (0, listener, ended):
+        watched.register(each, selectors.EVENT_READ)
+    running: dict[int, socket.socket] = {}  # by a process's id, who stands for it
     gc.collect()
     gc.freeze()  # no process forked from this one looks there for garbage
     print("ready", flush=True)
     while True:
         for key, _ in watched.select():
             if key.fd == 0:  # whoever started this has ended
-                for pid, _ in running.values():
+                for pid in running:
                     os.kill(pid, signal.SIGKILL)
                 sys.exit()
             elif key.fileobj is listener:
@@ -118,29 +123,31 @@ def serve(address: str) -> list[str]:
                     return become(message, descriptors)
                 for descriptor in descriptors:
                     os.close(descriptor)
-                process = os.pidfd_open(pid)
-                running[process] = pid, connection
-                watched.register(process, selectors.EVENT_READ)
+                running[pid] = connection
                 watched.register(connection, selectors.EVENT_READ, pid)
-            elif key.data is not None:  # a signal for a process, or who stood for it has ended
+            elif key.fileobj is ended:
+                ended.recv(SIZE)
+                for pid, connection in [*running.items()]:
+                    done, status = os.waitpid(pid, os.WNOHANG)
+                    if done:
+                        del running[pid]
+                        if connection in watched.get_map():
+                            watched.unregister(connection)
+                            with contextlib.suppress(OSError):  # who stood for it has ended as well
+                                connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+                        connection.close()
+            elif key.data in running:  # a signal for a process, or who stood for it has ended
                 number = key.fileobj.recv(SIZE)  # type: ignore[union-attr]
                 os.kill(key.data, int(number) if number else signal.SIGKILL)
                 if not number:
                     watched.unregister(key.fileobj)
-            elif key.fd in running:
-                pid, connection = running.pop(key.fd)
-                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                if connection in watched.get_map():
-                    watched.unregister(connection)
-                    connection.send(str(status).encode())
-                connection.close()
-                watched.unregister(key.fd)
-                os.close(key.fd)
 
 
 def become(message: bytes, descriptors: list[int]) -> list[str]:
     """Take over what a process that was asked for is to have; returns what it is to run."""
     wanted = json.loads(message)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.setsid()
     os.chdir(wanted["folder"])
