@@ -335,7 +335,7 @@ SAYS = {
     "no predicate": "OutOfBounds: load of 4 bytes",
     "bias along the rows": "OutOfBounds: load of 2 bytes",
     "residual before GELU": "most numbers are wrong: True",
-    "fragment not cleared": "Uninitialized: register",
+    "fragment not cleared": "Uninitialized: register %r... is used",
 }
 
 
