@@ -114,7 +114,7 @@ def serve(address: str) -> list[str]:
             if key.fd == 0:  # whoever started this has ended
                 for pid in running:
                     os.kill(pid, signal.SIGKILL)
-                sys.exit()
+                os._exit(0)
             elif key.fileobj is listener:
                 connection = listener.accept()[0]
                 message, descriptors = socket.recv_fds(connection, SIZE, len(STREAMS))[:2]
