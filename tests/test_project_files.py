@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -97,6 +98,22 @@ def test_the_cloud_examples_can_be_read() -> None:
     assert set(task["resources"]["accelerators"]) == {"H100", "H200"} and "make lab" in task["run"]
     tree = ast.parse((ROOT / "examples/cloud/modal_app.py").read_text())
     assert {node.name for node in tree.body if isinstance(node, ast.FunctionDef)} == {"lab", "main"}
+
+
+@pytest.mark.parametrize("there", [(), ("git",), ("make",), ("git", "make")])
+def test_the_cloud_task_installs_what_is_missing(there: tuple[str, ...], tmp_path: Path) -> None:
+    """Where one of the two is there, the other one is installed all the same; then the course is set up."""
+    programs = dict.fromkeys(there, "exit 0") | {"apt-get": f"echo apt-get $1 >> {tmp_path}/log"}
+    for name, body in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    setup = yaml.safe_load((ROOT / "examples/cloud/skypilot.yaml").read_text())["setup"]
+    assert setup.splitlines()[-1] == "make setup"
+    bash = shutil.which("bash")
+    assert bash
+    subprocess.run([bash, "-c", setup.splitlines()[0]], env={"PATH": str(tmp_path)}, check=True)
+    log = tmp_path / "log"
+    assert log.exists() == (len(there) < 2) and (not log.exists() or "apt-get install" in log.read_text())
 
 
 def test_binder_installs_the_pinned_packages() -> None:
