@@ -58,3 +58,8 @@ def everyday() -> dict[str, str]:
 def unrecorded() -> dict[str, str]:
     """Chapters whose outputs are the emulator's, because they have not been recorded since they changed, and why."""
     return dict(table().get("unrecorded", {}))
+
+
+def unmeasured() -> dict[str, str]:
+    """Chapters whose benchmark has not been run on a Hopper GPU yet, and why."""
+    return dict(table().get("unmeasured", {}))

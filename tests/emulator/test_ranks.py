@@ -193,8 +193,7 @@ told([y.tolist(), z.tolist(), objects, w.item(), dist.get_rank(outer)])
         assert w == (1 if rank == 1 else 2) and within == (0, -1, 1)[rank]
 
 
-def test_a_ring_of_sends_that_overlap_works(ranks: Run) -> None:
-    """A collective that runs while the ranks do something else, and three groups' worth of them at once."""
+def test_collectives_under_way_beside_other_work(ranks: Run) -> None:
     found = right(ranks(NCCL + """
 xs = [torch.full((3,), float(i * (rank + 1)), device="cuda") for i in range(4)]
 works = [dist.all_reduce(x, async_op=True) for x in xs]

@@ -14,7 +14,7 @@ import nbformat
 import pytest
 import torch
 
-from cutetut.course import notebooks, provenance
+from cutetut.course import exemptions, notebooks, provenance
 from cutetut.measure import bench
 from cutetut.measure.bench import BenchError, NeedsGPU
 from tests.facts import FACTS
@@ -356,7 +356,9 @@ def test_every_notebook_that_measures_has_a_table():
         if any("bench" in notebooks.tags(cell) for cell in notebooks.code_cells(notebooks.read(path)))
     ]
     assert measuring, "no notebook has a cell tagged `bench`"
-    assert TABLES == sorted(measuring)
+    waiting = exemptions.unmeasured()
+    assert TABLES == sorted(set(measuring) - waiting.keys()), "a table too few, or a line too many under [unmeasured]"
+    assert all(len(reason.split()) >= 3 for reason in waiting.values()) and waiting.keys() <= set(measuring)
 
 
 def test_committed_tables_were_measured_on_these_kernels():
