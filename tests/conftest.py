@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # With several processes the tests of a file run in one of them, because they share kernels that take long to compile;
 # those of OF_THE_BOOK share the built book, and those of SPREAD run a notebook each.
 OF_THE_BOOK = (
-    "test_pages.py", "test_pages_in_a_browser.py", "test_first_page.py", "test_reading.py", "test_exercises_page.py",
+    "test_every_page.py", "test_pages.py", "test_pages_in_a_browser.py", "test_first_page.py", "test_reading.py",
+    "test_exercises_page.py",
 )  # fmt: skip
 SPREAD = "test_committed.py"
 # They begin with what takes longest (of CPU, 20 seconds and more), so that at the end none waits for another.
@@ -29,10 +30,13 @@ LONGEST = (
     SPREAD, *OF_THE_BOOK, "test_22_fa_fp8.py", "test_25_ship_it.py", "test_15_past_cublas.py", "test_19_fa_wgmma.py",
     "test_20_fa_warp_specialized.py", "test_21_fa_pingpong.py", "test_16_rows.py", "test_18_fa_tma.py",
     "test_24_flash_decode.py", "test_23_fa_incoherent.py", "test_museum.py", "test_07_mma_sync.py",
+    "test_06_smem_tiling.py",
     "test_21_any_input.py", "test_26_two_gpus.py",
     "test_gpus.py", "test_wgmma.py", "test_13_warp_specialized.py", "test_ordering.py",
     "test_12_tma_pipeline.py", "test_10_wgmma_async.py", "test_ncu.py", "test_emulate_modules.py",
     "test_05_partition_c.py", "test_08_to_10_exercises.py", "test_dsl_surface.py", "test_06_exercises.py",
+    "test_pytest_plugin.py", "test_layout_operations_browser.py", "test_pickers_in_a_book.py", "test_04_account.py",
+    "test_layout_viewer_browser.py", "test_thread_picker_browser.py", "test_swizzle_view_browser.py",
     "test_cli.py", "test_backend.py", "test_05_exercises.py",
 )  # fmt: skip
 NO_BROWSER = "no browser starts"  # why a test of a page was skipped

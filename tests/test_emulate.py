@@ -24,6 +24,7 @@ from cutetut import backend
 from cutetut.emulate import run
 from cutetut.emulator.host import cuda_torch, live
 from cutetut.emulator.host.patches import Patches
+from tests import warm
 
 pytestmark = pytest.mark.emulator
 
@@ -33,7 +34,7 @@ SCRIPTS = ROOT / "tests" / "scripts"
 
 def emulate(script: Path, *args: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("CUTE_", "CUTETUT_"))}
-    command = [sys.executable, "-m", "cutetut", "emulate", str(script), *args]
+    command = warm.command("cutetut", "emulate", str(script), *args)
     return subprocess.run(
         command, cwd=cwd, env={**environment, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cutetut import emulate
+from tests import warm
 
 pytestmark = pytest.mark.emulator
 
@@ -47,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", *command],
+        warm.command(*command) if command[0] == "cutetut" else [sys.executable, "-m", *command],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,

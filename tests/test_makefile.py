@@ -23,9 +23,9 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def make(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "PIP_"))}
-    environment |= {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}  # nothing is fetched
+    environment |= {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull} | variables  # nothing is fetched
     command = ["make", f"PYTHON={sys.executable}", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=180)
 
@@ -45,16 +45,23 @@ def test_a_failed_installation_shows_what_pip_wrote_and_starts_afresh(checkout: 
 
 
 def test_progress_is_printed_while_pip_is_silent(checkout: Path) -> None:
-    """pip writes two lines here and then is silent for longer than the time between two lines of progress."""
+    """pip writes two lines here and then is silent for longer than the time between two lines of progress.
+
+    Here that is a second, and in the Makefile it is ten: this `sleep` sleeps a tenth of what it is asked for.
+    """
+    sleep = checkout / "bin" / "sleep"
+    sleep.parent.mkdir()
+    sleep.write_text(f'#!/bin/sh\nexec {shutil.which("sleep")} $(($1 / 10))\n')
+    sleep.chmod(0o755)
     with_pip(
         checkout,
         "import sys, time\n"
         "if '-r' in sys.argv:\n"
         "    print('Collecting torch==2.13.0')\n"
         "    print('  Downloading torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl (2.1 GB)', flush=True)\n"
-        "    time.sleep(14)\n",
+        "    time.sleep(1.4)\n",
     )
-    done = make(checkout, "setup")
+    done = make(checkout, "setup", PATH=f"{sleep.parent}{os.pathsep}{os.environ['PATH']}")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line for line in done.stdout.splitlines() if "in place" in line]
     assert len(lines) == 1 and lines[0].startswith("  Downloading torch-2.13.0 (2.1 GB), "), done.stdout

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import check_jsonschema
 import pytest
 import yaml
+from click.testing import CliRunner, Result
 
 import cutetut
 
@@ -36,18 +39,23 @@ def run_tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(program), *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
+def check(schema: str, *files: str) -> Result:
+    """What `check-jsonschema` does with the files; in this process, because a new one imports for a second."""
+    return CliRunner().invoke(check_jsonschema.main, ["--builtin-schema", schema, *files])
+
+
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_files_fit_their_schemas(schema: str) -> None:
     files = sorted(str(path) for pattern in SCHEMAS[schema] for path in ROOT.glob(pattern))
     assert files
-    done = run_tool("check-jsonschema", "--builtin-schema", schema, *files)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = check(schema, *files)
+    assert done.exit_code == 0, done.output
 
 
 def test_the_schemas_refuse_a_wrong_file(tmp_path: Path) -> None:
     (tmp_path / "workflow.yml").write_text("on: push\njobs: {test: {steps: [{run: make test}]}}\n")  # runs on nothing
-    done = run_tool("check-jsonschema", "--builtin-schema", "vendor.github-workflows", str(tmp_path / "workflow.yml"))
-    assert done.returncode == 1 and "runs-on" in done.stdout
+    done = check("vendor.github-workflows", str(tmp_path / "workflow.yml"))
+    assert done.exit_code == 1 and "runs-on" in done.output
 
 
 def test_the_dockerfile_passes_its_linter() -> None:
@@ -90,6 +98,22 @@ def test_the_cloud_examples_can_be_read() -> None:
     assert set(task["resources"]["accelerators"]) == {"H100", "H200"} and "make lab" in task["run"]
     tree = ast.parse((ROOT / "examples/cloud/modal_app.py").read_text())
     assert {node.name for node in tree.body if isinstance(node, ast.FunctionDef)} == {"lab", "main"}
+
+
+@pytest.mark.parametrize("there", [(), ("git",), ("make",), ("git", "make")])
+def test_the_cloud_task_installs_what_is_missing(there: tuple[str, ...], tmp_path: Path) -> None:
+    """Where one of the two is there, the other one is installed all the same; then the course is set up."""
+    programs = dict.fromkeys(there, "exit 0") | {"apt-get": f"echo apt-get $1 >> {tmp_path}/log"}
+    for name, body in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    setup = yaml.safe_load((ROOT / "examples/cloud/skypilot.yaml").read_text())["setup"]
+    assert setup.splitlines()[-1] == "make setup"
+    bash = shutil.which("bash")
+    assert bash
+    subprocess.run([bash, "-c", setup.splitlines()[0]], env={"PATH": str(tmp_path)}, check=True)
+    log = tmp_path / "log"
+    assert log.exists() == (len(there) < 2) and (not log.exists() or "apt-get install" in log.read_text())
 
 
 def test_binder_installs_the_pinned_packages() -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import warm
+
 pytestmark = pytest.mark.emulator
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -82,7 +84,8 @@ def run(project: Path, *options: str, **variables: str) -> subprocess.CompletedP
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CUTE"))}
     environment |= variables
     # without nbval, which takes a second to import
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:nbval", "--color=no", *options]
+    arguments = ["pytest", "-p", "no:cacheprovider", "-p", "no:nbval", "--color=no", *options]
+    command = warm.command(*arguments) if options else [sys.executable, "-m", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=project, env=environment, timeout=300)
 
 

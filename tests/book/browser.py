@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +124,16 @@ def why_not() -> str:
         return ""
     except NoBrowser as error:
         return str(error)
+
+
+def until(seen: Any, condition: Callable[[Any], Any], why: str = "", seconds: float = 30) -> Any:
+    """Return what `condition` returns of a browser or of an element as soon as that is true. Raises TimeoutException.
+
+    Selenium itself would look every half second, and tests would sleep for minutes.
+    """
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(seen, seconds, poll_frequency=0.05).until(condition, why)
 
 
 def console_errors(chrome: Chrome) -> list[str]:

@@ -1,4 +1,4 @@
-"""The built pages work in a browser that reaches no network: the picker, every page, a phone's width."""
+"""The built pages work in a browser that reaches no network: the picker, the boxes to tick."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.book.browser import chromium, console_errors, requested
+from tests.book.browser import chromium, console_errors, requested, until
 from tests.book.building import built
 from tests.book.pages import is_remote
 
@@ -24,7 +24,6 @@ pytestmark = pytest.mark.browser
 PICKER_PAGES = ["notebooks/05_partition_c.html", "book/intro.html"]  # the same picker, in its chapter and in front
 PICKER_PAGE = PICKER_PAGES[0]
 PICKER = ".cutetut-picker"
-VIEW = '<script type="application/vnd.jupyter.widget-view+json">'  # one for each widget that a page shows
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +59,7 @@ def address(request: pytest.FixtureRequest, book: Path, server: str) -> str:
 
 
 def wait(chrome: Chrome, css: str) -> WebElement:
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    WebDriverWait(chrome, 20).until(lambda c: c.find_elements("css selector", css), f"no {css} on the page")
+    until(chrome, lambda c: c.find_elements("css selector", css), f"no {css} on the page")
     return chrome.find_element("css selector", css)
 
 
@@ -100,13 +97,12 @@ def listed(picker: WebElement) -> set[str]:
 def test_the_register_maps_of_attention_follow_one_another(chrome: Chrome, address: str) -> None:
     """Chapter 19: wherever one goes in S, P shows the same element, in the same register of the same thread."""
     from selenium.webdriver import Keys
-    from selenium.webdriver.support.ui import WebDriverWait
 
     def shown() -> list[str]:
         return [node.text for node in chrome.find_elements("css selector", ".cutetut-thread-picker .tp-readout")]
 
     open_page(chrome, f"{address}/notebooks/19_fa_wgmma.html")
-    WebDriverWait(chrome, 20).until(lambda c: len(shown()) == 2, "there are not two pickers")
+    until(chrome, lambda c: len(shown()) == 2, "there are not two pickers")
     seen = [shown()]
     first, second = chrome.find_elements("css selector", ".cutetut-thread-picker")
     first.find_element("css selector", "canvas").send_keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
@@ -143,64 +139,6 @@ def test_picker_without_kernel_or_network(chrome: Chrome, address: str, page: st
     assert_clean(chrome, address)
 
 
-def drawn(chrome: Chrome, count: int) -> bool:
-    """Whether the page shows this many pickers, each of them drawn."""
-    return bool(
-        chrome.execute_script(
-            """const pickers = [...document.querySelectorAll(arguments[0])];
-            const painted = (canvas) => canvas.width > 0 && canvas.height > 0 && canvas.getContext('2d')
-              .getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0);
-            return pickers.length === arguments[1] && pickers.every((picker) =>
-                [...picker.querySelectorAll('canvas')].every(painted))""",
-            PICKER,
-            count,
-        )
-    )
-
-
-def says(picker: WebElement) -> str:
-    """All text in a picker, and what its fields hold."""
-    fields = picker.find_elements("css selector", "input")
-    return str(picker.get_property("innerText")) + ",".join(str(field.get_property("value")) for field in fields)
-
-
-def press_a_key(picker: WebElement) -> None:
-    """Arrow right in the picker's first drawing; without one, type into its text box."""
-    from selenium.webdriver import Keys
-
-    for canvas in picker.find_elements("css selector", "canvas")[:1]:
-        return canvas.send_keys(Keys.ARROW_RIGHT)
-    box = picker.find_element("css selector", "input[type=text]")
-    box.send_keys(Keys.CONTROL, "a")
-    box.send_keys("1234")
-
-
-def test_every_picker_of_every_page_is_drawn_and_answers_the_keyboard(chrome: Chrome, book: Path) -> None:
-    """Whatever pickers the chapters hold: each page draws all of them, and a key changes what each one says."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    folders = (book / "notebooks", book / "book")
-    pages = {page: page.read_text().count(VIEW) for folder in folders for page in sorted(folder.glob("*.html"))}
-    assert any(pages.values())
-    for page, count in pages.items():
-        if not count:
-            continue
-        open_page(chrome, page.as_uri())
-        WebDriverWait(chrome, 30).until(functools.partial(drawn, count=count), f"{page.name}: {count} are not drawn")
-        for picker in chrome.find_elements("css selector", PICKER):
-            before = says(picker)
-            press_a_key(picker)
-            name = picker.get_attribute("aria-label")
-            WebDriverWait(picker, 20).until_not(
-                functools.partial(_still_says, before), f"{page.name}: {name} ignores the keyboard"
-            )
-        assert_clean(chrome, book.as_uri())
-
-
-def _still_says(before: str, picker: WebElement) -> bool:
-    return says(picker) == before
-
-
 def test_picture_stands_in_without_javascript(book: Path) -> None:
     with chromium() as browser:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
@@ -208,33 +146,6 @@ def test_picture_stands_in_without_javascript(book: Path) -> None:
         images = browser.find_elements("css selector", ".cutetut-still img")
         assert browser.find_elements("css selector", PICKER) == []
         assert images and all(int(str(image.get_property("naturalWidth"))) > 100 for image in images)
-
-
-def test_every_page_opens_without_an_error(chrome: Chrome, book: Path) -> None:
-    for page in sorted(book.rglob("*.html")):
-        if "_static" in page.parts:
-            continue
-        open_page(chrome, page.as_uri())
-        wait(chrome, "footer")
-        assert_clean(chrome, book.as_uri())
-
-
-SHRUNK = """return [...document.querySelectorAll("div.cell_output > img")].filter(
-    (image) => image.offsetWidth < Math.min(image.naturalWidth, 700)).map((image) => image.src)"""
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_no_page_is_wider_than_the_screen(book: Path, width: int) -> None:
-    """Wide tables, code and figures scroll inside their own boxes, on a phone too; no figure is too small to read."""
-    with chromium(width, 844) as browser:
-        for page in sorted(book.rglob("*.html")):
-            if "_static" in page.parts or page == book / "index.html":  # which leads on to the first page
-                continue
-            browser.get(page.as_uri())
-            wait(browser, "footer")
-            size = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
-            assert size[0] <= size[1], page.name
-            assert browser.execute_script(SHRUNK) == [], page.name
 
 
 TICKS = "table.exercises tbody tr input[type=checkbox]"

@@ -1,4 +1,4 @@
-"""The book as it is read: found by searching, on a phone, in the dark theme, and on paper."""
+"""The book as it is read: found by searching, in the dark theme, and on paper; test_every_page.py has the phone."""
 
 from __future__ import annotations
 
@@ -13,28 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.book import browser
 from tests.book.browser import chromium
-from tests.book.building import built, notebooks, toc_files
+from tests.book.building import built
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
 pytestmark = pytest.mark.browser
 
-PHONE = (390, 844)
-FINGER = 24  # pixels, the least height and width of a target: WCAG 2.2, 2.5.8
-WITH_WIDGETS = ["book/intro", *notebooks()]
+PHONE = 390  # pixels, the width
 
 
 @pytest.fixture(scope="module")
 def book() -> Path:
     return built()
-
-
-@pytest.fixture(scope="module")
-def phone() -> Iterator[Chrome]:
-    with chromium(*PHONE) as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +50,9 @@ def server(book: Path) -> Iterator[str]:
         httpd.shutdown()
 
 
-def until(browser: Chrome, script: str, why: str) -> Any:
+def until(chrome: Chrome, script: str, why: str) -> Any:
     """Wait until the script returns something true; return it."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    return WebDriverWait(browser, 30).until(lambda b: b.execute_script(script), why)
+    return browser.until(chrome, lambda c: c.execute_script(script), why)
 
 
 def opened(browser: Chrome, book: Path, name: str) -> None:
@@ -78,7 +69,7 @@ def opened(browser: Chrome, book: Path, name: str) -> None:
 # --- search
 
 
-@pytest.mark.parametrize("width", [PHONE[0], 1280])
+@pytest.mark.parametrize("width", [PHONE, 1280])
 @pytest.mark.parametrize("served", [False, True])
 def test_the_whole_text_can_be_searched(book: Path, server: str, width: int, served: bool) -> None:
     """From disk as well as from a server, from the button that this width shows; a server also gives excerpts."""
@@ -95,79 +86,6 @@ def test_the_whole_text_can_be_searched(book: Path, server: str, width: int, ser
         assert any("/book/glossary.html" in str(address) for address in addresses)
         if served:
             until(browser, "return !!document.querySelector('#search-results .context')", "no excerpt")
-
-
-# --- a phone
-
-
-@pytest.mark.parametrize("name", WITH_WIDGETS)
-def test_a_finger_can_hit_what_it_should(phone: Chrome, book: Path, name: str) -> None:
-    opened(phone, book, name)
-    small = phone.execute_script(
-        """const targets = `.cutetut-picker :is(button, select, input:is([type=text], [type=number], [type=range]),
-            label:has(input[type=radio]), tbody tr[tabindex]), .cutetut-ladder a, .cutetut-actions a,
-            .bd-header-article button, .bd-article summary`;
-        return [...document.querySelectorAll(targets)].filter((node) => node.getClientRects().length)
-            .map((node) => [node.outerHTML.slice(0, 80), node.getBoundingClientRect()])
-            .filter(([, box]) => box.width < arguments[0] || box.height < arguments[0])
-            .map(([html, box]) => `${html} ${box.width}x${box.height}`)""",
-        FINGER,
-    )
-    assert small == []
-
-
-@pytest.mark.parametrize("name", toc_files())
-def test_wide_things_scroll_in_their_own_box(phone: Chrome, book: Path, name: str) -> None:
-    """Every table, code block and picture that is wider than the phone has an ancestor that scrolls sideways."""
-    phone.get((book / f"{name}.html").as_uri())
-    until(phone, "return !!document.querySelector('footer')", "the page is not there")
-    lost = phone.execute_script(
-        """const scrolls = (node) => node && node !== document.body
-            && (['auto', 'scroll'].includes(getComputedStyle(node).overflowX) || scrolls(node.parentElement));
-        return [...document.querySelectorAll('article :is(table, pre, img, svg)')]
-            .filter((node) => node.getBoundingClientRect().right > innerWidth && !scrolls(node))
-            .map((node) => node.outerHTML.slice(0, 80))"""
-    )
-    assert lost == []
-
-
-@pytest.mark.parametrize("name", ["book/intro", "book/emulator", "book/errata", "book/explained"])
-def test_stacked_tables_say_what_each_cell_is(phone: Chrome, book: Path, name: str) -> None:
-    """A table of sentences fits the phone, each cell under its column's name."""
-    phone.get((book / f"{name}.html").as_uri())
-    until(phone, "return document.readyState === 'complete'", "the page is not there")
-    tables = phone.execute_script(
-        """return [...document.querySelectorAll('table.stacks')].filter((table) => table.getClientRects().length)
-            .map((table) => ({
-                right: Math.max(...[...table.querySelectorAll('td')].map((td) => td.getBoundingClientRect().right)),
-                names: [...table.querySelectorAll('thead th')].slice(1).map((th) => th.textContent.trim()),
-                labels: [...table.querySelectorAll('tbody tr')].map((row) => [...row.cells].slice(1)
-                    .map((td) => td.textContent.trim() && getComputedStyle(td, '::before').content))}))"""
-    )
-    assert tables
-    for table in tables:
-        assert table["right"] <= PHONE[0]
-        for labels in table["labels"]:
-            assert labels == [f'"{n}"' if label else "" for n, label in zip(table["names"], labels, strict=True)]
-
-
-def test_a_phone_reaches_every_page(phone: Chrome, book: Path) -> None:
-    """The menu opens at a touch and leads to every page; the links at the foot lead through the book in order."""
-    opened(phone, book, "book/intro")
-    menu = "return document.querySelector('.bd-sidebar-primary').getBoundingClientRect().right > 0"
-    shown = """return [...document.querySelectorAll('.bd-sidebar-primary nav a')]
-        .filter((a) => a.getBoundingClientRect().width > 0).map((a) => a.href.split('#')[0])"""
-    phone.find_element("css selector", ".primary-toggle").click()
-    until(phone, menu, "the menu does not open")
-    listed = until(phone, shown, "the menu is empty")
-    assert {(book / f"{name}.html").as_uri() for name in toc_files()[1:]} <= set(listed)
-    order = ["book/intro"]
-    while len(order) < len(toc_files()):
-        phone.get((book / f"{order[-1]}.html").as_uri())
-        following = phone.find_element("css selector", ".prev-next-footer .right-next")
-        assert following.size["height"] >= FINGER
-        order.append(str(following.get_attribute("href")).removeprefix(f"{book.as_uri()}/").split(".html")[0])
-    assert order == toc_files()
 
 
 # --- the dark theme
@@ -230,21 +148,6 @@ def test_text_has_contrast_in_both_themes(desktop: Chrome, book: Path, name: str
 
 
 # --- paper
-
-
-@pytest.mark.parametrize("name", WITH_WIDGETS)
-def test_paper_shows_the_picture_of_each_widget(desktop: Chrome, book: Path, name: str) -> None:
-    opened(desktop, book, name)
-    count = """return [...document.querySelectorAll(arguments[0])].filter((node) => node.getClientRects().length
-        && (node.tagName !== 'IMG' || node.naturalWidth > 100)).length"""
-    widgets = desktop.execute_script(count, ".cutetut-picker")
-    assert desktop.execute_script(count, ".cutetut-still img") == 0
-    desktop.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    try:
-        assert desktop.execute_script(count, ".cutetut-picker") == 0
-        assert desktop.execute_script(count, ".cutetut-still img") == widgets
-    finally:
-        desktop.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
 def test_paper_is_light_and_everything_on_it_is_unfolded(desktop: Chrome, book: Path) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 
 from cutetut.course import execute, exemptions, notebooks, provenance
+from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 HOPPER_NAMES = re.compile(r"\b(H100|H200|GH200|H800|H20)\b")
@@ -65,32 +66,35 @@ def test_cells_that_are_not_compared_say_why(name):
 CONFIG = ROOT / "tests" / "nbval_sanitize.cfg"
 
 
-def nbval(path, folder):
-    """Let nbval execute a notebook on this session's backend and compare what it prints; `folder` is for scratch.
+def nbval(path, folder, monkeypatch):
+    """Let nbval execute a notebook on this session's backend and compare what it prints; return its status and report.
 
-    Its kernel is this Python, started as a reader's is: with pytest's PYTEST_CURRENT_TEST in the environment,
-    ipykernel leaves out what C code prints, and on a GPU that is what cute.printf prints.
+    It runs in this process, which has imported pytest and nbval already. `folder` is for scratch. The notebook's
+    kernel is this Python with an environment as a reader's: with pytest's PYTEST_CURRENT_TEST in it, ipykernel leaves
+    out what C code prints, and on a GPU that is what cute.printf prints.
     """
-    kernel = ["env", "-u", "PYTEST_CURRENT_TEST", sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    kernel = ["env", "-u", "PYTEST_CURRENT_TEST", *warm.command("ipykernel_launcher", "-f", "{connection_file}")]
     spec = {"argv": kernel, "display_name": "this Python", "language": "python"}
     (folder / "kernels" / "this").mkdir(parents=True)
     (folder / "kernels" / "this" / "kernel.json").write_text(json.dumps(spec))
-    # jsonschema, which nbval imports, builds a grammar of addresses for 1.2 s where it finds this package
-    (folder / "rfc3987_syntax.py").write_text("raise ImportError('not needed to read notebooks')\n")
-    options = ["--nbval", "--nbval-kernel-name=this", "--nbval-cell-timeout=600", f"--nbval-sanitize-with={CONFIG}"]
-    command = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", *options, str(path)]
-    first = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), "JUPYTER_PATH": str(folder)}
-    paths = {name: os.pathsep.join(filter(None, [value, os.environ.get(name)])) for name, value in first.items()}
-    environment = {**os.environ, **paths, "CUTETUT_PROGRESS": "0"}
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=1800)
+    no_settings = folder / "pytest.ini"
+    no_settings.write_text("[pytest]\n")
+    for name, value in {"PYTHONPATH": str(ROOT), "JUPYTER_PATH": str(folder)}.items():
+        monkeypatch.setenv(name, value, prepend=os.pathsep)
+    monkeypatch.setenv("CUTETUT_PROGRESS", "0")
+    of_nbval = ["--nbval", "--nbval-kernel-name=this", "--nbval-cell-timeout=600", f"--nbval-sanitize-with={CONFIG}"]
+    ours = ["-q", "--color=no", "--capture=no", "-c", str(no_settings), "-pno:cacheprovider", "-pno:faulthandler"]
+    with contextlib.redirect_stdout(io.StringIO()) as report:
+        status = pytest.main([*ours, *of_nbval, str(path)])
+    return status, report.getvalue()
 
 
 @pytest.mark.parametrize("name", COMMITTED)
-def test_the_notebook_prints_here_what_it_printed_when_recorded(name, tmp_path):
+def test_the_notebook_prints_here_what_it_printed_when_recorded(name, tmp_path, monkeypatch):
     """Every cell prints on this session's backend what it printed on the H200."""
-    done = nbval(notebooks.find(name), tmp_path)
-    assert done.returncode == 0, f"{done.stdout[-8000:]}\n{done.stderr[-2000:]}"
-    ran = re.search(r"(\d+) passed", done.stdout)
+    status, report = nbval(notebooks.find(name), tmp_path, monkeypatch)
+    assert status == 0, report[-8000:]
+    ran = re.search(r"(\d+) passed", report)
     assert ran is not None and int(ran[1]) == len(notebooks.code_cells(notebooks.read(name)))
 
 
@@ -100,16 +104,16 @@ FROM_C = "import ctypes, time\nlibc = ctypes.CDLL(None)\nlibc.puts(b'2')\nflushe
 
 @pytest.mark.parametrize("source", ["print(2)", FROM_C], ids=["Python", "C"])
 @pytest.mark.parametrize("recorded", [1, 2])
-def test_nbval_notices_a_different_output(tmp_path, source, recorded):
+def test_nbval_notices_a_different_output(tmp_path, monkeypatch, source, recorded):
     """The comparison above is able to fail, and sees what C code prints as well."""
     book = nbformat.v4.new_notebook()
     cell = nbformat.v4.new_code_cell(source, execution_count=1)
     cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=f"{recorded}\n")]
     book.cells.append(cell)
     nbformat.write(book, tmp_path / "one.ipynb")
-    done = nbval(tmp_path / "one.ipynb", tmp_path)
-    assert done.returncode == (0 if recorded == 2 else 1), done.stdout[-3000:]
-    assert ("Cell outputs differ" in done.stdout) == (recorded != 2)
+    status, report = nbval(tmp_path / "one.ipynb", tmp_path, monkeypatch)
+    assert status == (0 if recorded == 2 else 1), report[-3000:]
+    assert ("Cell outputs differ" in report) == (recorded != 2)
 
 
 SANITIZED = [

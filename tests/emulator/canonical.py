@@ -6,6 +6,8 @@ them; the swizzle is applied to the byte offset inside a pattern that starts at 
 
 from __future__ import annotations
 
+import functools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +26,7 @@ def offset(index: int, shape: Shape, stride: Shape) -> int:
     assert isinstance(stride, tuple)
     total = 0
     for s, d in zip(shape, stride, strict=True):
-        size = int(np.prod(np.array(flat(s))))
+        size = math.prod(flat(s))
         total += offset(index % size, s, d)
         index //= size
     return total
@@ -54,6 +56,7 @@ class Operand:
         fields = (self.leading >> 4) << 16 | (self.stride >> 4) << 32
         return fields | self.base_offset << 49 | CODE[self.swizzle] << 62
 
+    @functools.cache  # noqa: B019  a few hundred small arrays
     def offsets(self) -> np.ndarray:
         """Byte offset of every element from the start: (rows, k)."""
         t, s = 16 // self.nbytes, max(1, self.swizzle // 16)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import pytest
 from cutetut.emulator import errors, findings
 from cutetut.emulator.errors import Deadlock, EmulatorError, EmulatorWarning, MissingBarrier, OutOfBounds
 from cutetut.emulator.findings import KINDS, Location, Report, Side, collecting, operation_of, role_of
+from tests import warm
 from tests.emulator.harness import kernel, run
 
 ROOT = Path(errors.__file__).parents[2]
@@ -218,7 +218,7 @@ def test_emulate_writes_a_report(catches: bool, tmp_path: Path) -> None:
     """Also of a script that fails, and of an error that the script catches; the file's path is of the first folder."""
     script, file = tmp_path / "flip.py", tmp_path / "found.json"
     script.write_text(f"import os; os.chdir('/'); CATCH = {catches}" + SCRIPT)
-    command = [sys.executable, "-m", "cutetut", "emulate", "--report", "found.json", str(script)]
+    command = warm.command("cutetut", "emulate", "--report", "found.json", str(script))
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, check=False, env=_environment()
     )
@@ -237,7 +237,7 @@ def test_a_report_of_nothing_and_one_that_cannot_be_written(tmp_path: Path) -> N
     script = tmp_path / "nothing.py"
     script.write_text("print('done')")
     for file, status in (("found.json", 0), ("no/such/folder.json", 1)):
-        command = [sys.executable, "-m", "cutetut", "emulate", "--report", file, str(script)]
+        command = warm.command("cutetut", "emulate", "--report", file, str(script))
         done = subprocess.run(
             command, cwd=tmp_path, capture_output=True, text=True, check=False, env=_environment()
         )

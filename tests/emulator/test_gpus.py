@@ -5,7 +5,6 @@ Every error has a twin that is right, and what is right is compared with numpy.
 # no `from __future__ import annotations`: CuTe DSL reads the annotations of the functions it compiles
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from cutetut import emulate
 from cutetut.emulator.errors import Deadlock, EmulatorError, MissingBarrier, OutOfBounds
 from cutetut.emulator.host import gpus
 from cutetut.emulator.host.cuda_api import CudaCallError
+from tests import warm
 
 pytestmark = pytest.mark.emulator
 N, CTAS = 512, 4
@@ -372,6 +372,6 @@ def test_the_command_has_as_many_as_it_is_told(tmp_path: Path) -> None:
     script = tmp_path / "two.py"
     script.write_text(SCRIPT)
     ran = subprocess.run(
-        [sys.executable, "-m", "cutetut", "emulate", "--gpus", "2", str(script)], capture_output=True, text=True
+        warm.command("cutetut", "emulate", "--gpus", "2", str(script)), capture_output=True, text=True
     )
     assert ran.stdout == "2 3.0 cuda:1\n", ran.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from cutetut.emulator.errors import InternalError, OutOfBounds, PtxSyntaxError
 from cutetut.emulator.machine.opcodes import OPS
 from cutetut.emulator.machine.pending import Operation, Pending
 from cutetut.emulator.units import load_all
+from tests import warm
 from tests.emulator.harness import kernel, run
 
 pytestmark = pytest.mark.emulator
@@ -108,7 +108,7 @@ def test_a_script_shows_the_cause_and_keeps_the_ptx_where_the_message_says(tmp_p
     script.write_text(SCRIPT)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("CUTE_", "CUTETUT_"))}
     environment |= {"PYTHONPATH": str(ROOT), "CUTE_DSL_DUMP_DIR": str(tmp_path)}
-    command = [sys.executable, "-m", "cutetut", "emulate", str(script)]
+    command = warm.command("cutetut", "emulate", str(script))
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     cause, _, last = done.stderr.partition("The above exception was the direct cause of the following exception")

@@ -76,10 +76,16 @@ def test_of_a_tensor_map_only_the_first_word_is_a_pointer() -> None:
     assert found == {5000, 8000, *range(7000, 7032)}
 
 
-def test_everything_is_collected_again_afterwards(early: list[torch.Tensor]) -> None:
-    assert gc.get_freeze_count() > 1000
+def test_everything_is_collected_again_afterwards_and_as_often_as_before(early: list[torch.Tensor]) -> None:
+    assert gc.get_freeze_count() > 1000 and gc.get_threshold() == live.THRESHOLDS
     live.unsettle()
     assert gc.get_freeze_count() == 0
+    gc.set_threshold(600, 9, 8)
+    live.settle()
+    live.settle()
+    live.unsettle()
+    assert gc.get_threshold() == (600, 9, 8)
+    gc.set_threshold(700, 10, 10)
     assert live.search(early[0].data_ptr()) is not None
 
 

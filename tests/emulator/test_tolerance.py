@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from cutetut.emulator.errors import (
     OutOfBounds,
     Uninitialized,
 )  # fmt: skip
+from tests import warm
 from tests.emulator.harness import kernel, run
 
 pytestmark = pytest.mark.emulator
@@ -192,7 +192,7 @@ LINE = 1 + SCRIPT[: SCRIPT.index("x[i] = tile")].count("\n")
 def command(*options: str) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("CUTE_", "CUTETUT_"))}
     return subprocess.run(
-        [sys.executable, "-m", "cutetut", "emulate", *options],
+        warm.command("cutetut", "emulate", *options),
         env={**environment, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
 

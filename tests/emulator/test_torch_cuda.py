@@ -15,6 +15,7 @@ import torch
 
 from cutetut.emulator.host import cuda_torch, torch_functions, torch_streams
 from cutetut.emulator.host.patches import Patches
+from tests import warm
 
 pytestmark = pytest.mark.emulator
 
@@ -180,7 +181,7 @@ def test_it_is_said_once_that_nothing_is_compiled(tmp_path: Path) -> None:
         "print(f(g(torch.ones(1, device='cuda'))).item())\n"
     )
     root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-m", "cutetut", "emulate", str(script)]
+    command = warm.command("cutetut", "emulate", str(script))
     done = subprocess.run(command, capture_output=True, text=True, cwd=root)
     assert done.stdout == "3.0\n" and done.stderr.count("torch.compile does nothing here") == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -56,6 +57,7 @@ def legal_n(form: Form) -> Iterator[int]:
             yield n
 
 
+@functools.cache
 def d_places(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Row and column of d[i] of every thread: (128, n / 2); the figure of section 9.7.15.5.1.1."""
     rows = np.array(

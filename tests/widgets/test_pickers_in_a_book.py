@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from cutetut.inspect import descriptors
-from tests.book.browser import chromium, console_errors, requested
+from tests.book.browser import chromium, console_errors, requested, until
 from tests.book.building import ROOT, jupyter_book
 from tests.book.pages import is_remote
 from tests.widgets.mounting import phone
@@ -76,15 +76,13 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def opened(chrome: Chrome, book: Path, fragment: str = "") -> list[WebElement]:
     """Open the page and return its pickers in order, once all are drawn."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
     chrome.get("about:blank")
     console_errors(chrome), requested(chrome)
     chrome.get(book.as_uri() + fragment)
     drawn = """return document.querySelectorAll('.cutetut-picker').length === arguments[0]
         && [...document.querySelectorAll('.cutetut-picker canvas')].every((c) => c.width > 0
             && c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((value) => value > 0))"""
-    WebDriverWait(chrome, 20).until(lambda c: c.execute_script(drawn, PICKERS), "the pickers are not drawn")
+    until(chrome, lambda c: c.execute_script(drawn, PICKERS), "the pickers are not drawn")
     found = chrome.find_elements("css selector", ".cutetut-picker")
     for name, picker in zip(ORDER, found, strict=True):
         assert f"cutetut-{name}" in str(picker.get_attribute("class"))
@@ -185,15 +183,13 @@ def test_two_linked_pickers_show_the_same_element(chrome: Chrome, pickers: list[
 
 
 def test_a_link_opens_its_viewer_and_leaves_the_others(chrome: Chrome, book: Path) -> None:
-    from selenium.webdriver.support.ui import WebDriverWait
-
     first, second = opened(chrome, book, "#rows=(4,(2,3)):(6,(3,1))&at=17")[:2]
     assert text(second, ".tp-readout") == "coordinate (1,4) = (1,(0,2)) · index 17 · offset 8"
     assert text(first, ".tp-readout").endswith("index 29 · offset 29")
     on_screen = """const box = arguments[0].getBoundingClientRect();
         return box.top >= 0 && box.bottom <= window.innerHeight"""
     canvas = second.find_element("css selector", "canvas")
-    WebDriverWait(chrome, 20).until(lambda c: c.execute_script(on_screen, canvas), "the page does not scroll there")
+    until(chrome, lambda c: c.execute_script(on_screen, canvas), "the page does not scroll there")
     assert console_errors(chrome) == []
 
     second.find_element("css selector", ".tp-link").click()

@@ -33,6 +33,8 @@ _gpus: dict[int, int] = {}  # the GPU of each
 _serials: dict[int, int] = {}  # the how-manieth allocation each is
 _allocated = itertools.count(1)
 _found: list[weakref.ref[torch.Tensor]] = []  # tensors a search has found: they are usually asked for again
+THRESHOLDS = 10_000, 5, 5  # of the collector of garbage while kernels run here, in place of Python's 700, 10, 10
+_thresholds: list[int] = []  # what they were before `settle`
 _settled: list[weakref.ref[torch.Tensor]] = []  # tensors that no search comes across any more, see `settle`
 _gone: dict[int, Span] = {}  # what launches could reach or programs have freed, by its start, oldest first: it may be
 GONE = 4096  # alive still; so many are remembered
@@ -133,16 +135,22 @@ def settle() -> None:
     """Spare later collections of garbage, and searches, the objects that exist now: most are modules, which stay.
 
     Importing torch and CuTe DSL leaves some 300,000 of them, and looking through these takes the collector 0.2 s each
-    time.  Tensors among them are remembered.
+    time.  Tensors among them are remembered.  Of the much that tracing a kernel allocates little is garbage: to look
+    for it less often takes half of the time.
     """
     _settled[:] = [weakref.ref(tensor) for tensor in _reachable()]
     gc.freeze()
+    _thresholds[:] = _thresholds or gc.get_threshold()
+    gc.set_threshold(*THRESHOLDS)
 
 
 def unsettle() -> None:
     """Undo `settle`, after a last collection of what has been made since."""
     gc.collect()
     gc.unfreeze()
+    if _thresholds:
+        gc.set_threshold(*_thresholds)
+    _thresholds.clear()
     _settled.clear()
 
 
@@ -203,7 +211,11 @@ def _all_tensors() -> list[torch.Tensor]:
 
 
 def _reachable() -> list[torch.Tensor]:
-    return [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
+    """Objects are some hundred thousand, their types some thousand: only those are looked at one by one in Python."""
+    items = gc.get_objects()
+    types = [*map(type, items)]
+    tensors = {each for each in set(types) if issubclass(each, torch.Tensor)}
+    return [*itertools.compress(items, map(tensors.__contains__, types))]
 
 
 def _holds(tensor: torch.Tensor, address: int) -> bool:
