@@ -81,6 +81,9 @@ def run(
             file=sys.stderr,
         )
         return 2
+    if ranks and script.endswith(".ipynb"):
+        print("cutetut emulate: a notebook cannot run as ranks, a script can", file=sys.stderr)
+        return 1
     file = Path(report).absolute()  # the script may change the folder
     try:
         with _unchanged_process(), emulated_gpu(warn, waive, settings, gpus or ranks or 1) as found:

@@ -64,24 +64,7 @@ def assert_close(found: torch.Tensor, expected: np.ndarray, rounded: float = 2**
 def test_any_layer(chapter: ModuleType, rng: np.random.Generator, device: str, shape: Any, given: str) -> None:
     x, W, bias, residual = layer(rng, device, *shape)
     arguments = (bias if "bias" in given else None, residual if "residual" in given else None, "gelu" in given)
-    rounded_before_gelu = given == "gelu"
-    assert_close(chapter.linear(x, W, *arguments), exact(x, W, *arguments), 2 ** -(7 if rounded_before_gelu else 8))
-
-
-@pytest.mark.parametrize("bN", [256, 192, 64])
-def test_gelu_put_off_is_pytorchs_of_the_sums_in_bfloat16(
-    chapter: ModuleType, rng: np.random.Generator, device: str, bN: int
-) -> None:
-    """And at once it is GELU of the sums as they are, rounded once."""
-    x, W, bias, residual = layer(rng, device, 300, 328, 200)
-    put_off, at_once = (torch.full_like(residual, torch.nan) for _ in range(2))
-    for out, late in ((put_off, True), (at_once, False)):
-        chapter.prepare(x, W, bias, None, out, True, chapter.fused.Wide(bN=bN, cluster=1), late=late)()
-    sums = chapter.linear(x, W, bias)
-    expected = gelu(products.wide(sums))
-    assert_close(put_off, expected, 2**-8, 1e-3)
-    assert_close(at_once, exact(x, W, bias, None, True), 2**-8, 1e-3)
-    assert not torch.equal(put_off, at_once)
+    assert_close(chapter.linear(x, W, *arguments), exact(x, W, *arguments))
 
 
 @pytest.mark.parametrize("tile", [(256, 2), (192, 1), (64, 1)])
@@ -104,7 +87,7 @@ def test_eight_bits_out(chapter: ModuleType, rng: np.random.Generator, device: s
         found, expected = products.wide(out.float()), np.clip(exact(x, W, *given), -448, 448)
         assert (np.isnan(found) == np.isnan(expected)).all()
         numbers = ~np.isnan(expected)
-        assert (np.abs(found - expected)[numbers] <= 2**-8 + (2**-4 + 2**-7) * np.abs(expected)[numbers]).all()
+        assert (np.abs(found - expected)[numbers] <= 2**-9 + 2**-4 * np.abs(expected)[numbers]).all()
     with pytest.raises(ValueError, match="out has rows of 200 numbers"):
         chapter.prepare(x, W[:200], None, None, torch.empty(300, 200, device=device).to(torch.float8_e4m3fn))
 
@@ -296,14 +279,6 @@ def test_what_is_compiled_in(chapter: ModuleType, rng: np.random.Generator, devi
     assert [info.spills for info in (alone, with_bias, everything)] == [0, 0, 0]
 
 
-def test_gelu_that_is_put_off_fits_into_registers(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
-    chapter._compiled.clear()
-    x, W, bias, residual = layer(rng, device, 40, 16, 32)
-    chapter.prepare(x, W, bias, None, torch.empty_like(residual), True, chapter.fused.Wide(bN=256))
-    (info,) = map(inspect, chapter._compiled.values())
-    assert info.spills == 0 and info.count("MUFU.TANH") == 256  # beside the products, and for the last tile
-
-
 def test_the_exported_object_file(chapter: ModuleType, tmp_path: Path) -> None:
     written = chapter.export(tmp_path).read_bytes()
     assert written[:4] == b"\x7fELF" and b"__tvm_ffi_fused_linear" in written and b"gemm_kernel" in written
@@ -335,7 +310,7 @@ SAYS = {
     "no predicate": "OutOfBounds: load of 4 bytes",
     "bias along the rows": "OutOfBounds: load of 2 bytes",
     "residual before GELU": "most numbers are wrong: True",
-    "fragment not cleared": "Uninitialized: register",
+    "fragment not cleared": "Uninitialized: register %r... is used",
 }
 
 
@@ -366,16 +341,16 @@ def test_the_benchmark_runs(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(chapter.torch, "compile", lambda function, **_: function)
     kept: dict[str, Any] = {}
     monkeypatch.setattr(chapter.records, "write", lambda name, what, content: kept.update({what: content}))
-    benchmarks.count_launches(4, monkeypatch)
+    benchmarks.count_launches(3, monkeypatch)
     timed = benchmarks.without_a_clock(chapter, monkeypatch)
     try:
         rows = bench.validated(chapter.benchmark() + chapter.benchmark_thin(), CHAPTER)
     finally:
         chapter.TUNED.clear()
-    epilogues = ["bias and GELU", "bias and GELU, at once", "bias and GELU, to e4m3", "bias and residual"]
+    epilogues = ["bias and GELU", "bias and GELU, to e4m3", "bias and residual"]
     kernels = [*(f"25 {each}" for each in epilogues), "15 product alone"]
     assert timed == kernels * 2
-    assert [(row["M"], row["N"], row["K"]) for row in rows[::5]] == list(small.values())
+    assert [(row["M"], row["N"], row["K"]) for row in rows[::4]] == list(small.values())
     assert set(kept) == {"aot", "mistakes", "counters"} and list(kept["counters"]) == list(chapter.PROFILED)
 
 
@@ -383,15 +358,11 @@ def test_the_benchmark_of_a_block_compares_all_gradients(
     chapter: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chapter, "BLOCKS", {"small": (1, 40, 64, 1)})
-    kept: dict[str, Any] = {}
-    monkeypatch.setattr(chapter.records, "write", lambda name, what, content: kept.update({what: content}))
-    monkeypatch.setattr(chapter, "host_us", lambda call: float(isinstance(call(), torch.Tensor)))
     monkeypatch.setattr(chapter.torch, "compile", lambda function, **_: function)
     monkeypatch.setattr(chapter.graphs, "captured", lambda steps: steps[0])
     timed = benchmarks.without_a_clock(chapter, monkeypatch, ours_too=False)
     chapter.benchmark_small()
     assert timed == [f"25 block{way}, {how}" for how in ("launched", "in a graph") for way in ("", ", compiled")]
-    assert kept == {"host": {"linear": 1.0, "what prepare returns": 0.0, "PyTorch": 1.0}}
     monkeypatch.setattr(chapter, "OURS", (chapter.linear, lambda q, k, v: 1.5 * chapter.attention(q, k, v)[0]))
     with pytest.raises(AssertionError, match="differs from PyTorch's"):
         chapter.benchmark_small()

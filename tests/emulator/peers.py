@@ -69,7 +69,8 @@ TUTORIAL, PRIMITIVE = "{cutlass}/dsl_tutorials", "{cutlass}/experimental/primiti
 QROWS, QGEMM, ATTENTION = (
     f"{{drivers}}/without_triton.py {{drivers}}/{name}.py" for name in ("quack_rows", "quack_gemm", "flash_attention")
 )
-PASS = "PASS"
+TORCHRUN = "torchrun --nproc-per-node 2 {cutlass}/cute/blackwell/kernel/distributed"
+PASS, VERIFIED = "PASS", "Results verified successfully!"
 
 PEERS: dict[str, Peer] = {
     # -- NVIDIA, Hopper --
@@ -149,6 +150,25 @@ PEERS: dict[str, Peer] = {
     ),
     "tensormap replace": Peer(NVIDIA, "tensormap.replace", f"{PRIMITIVE}/tma/tma_tensormap_replace.py"),
     "cluster reduce": Peer(NVIDIA, "distributed shared memory", f"{PRIMITIVE}/reduction/cluster_smem_reduce.py"),
+    # -- NVIDIA, two ranks --
+    "all-reduce": Peer(
+        NVIDIA, "two ranks, NVSHMEM's peer tensors", f"{TORCHRUN}/all_reduce_simple.py --M 64 --N 128", VERIFIED
+    ),
+    "all-reduce multimem": Peer(
+        NVIDIA, "two ranks, multicast memory", f"{TORCHRUN}/all_reduce_two_shot_multimem.py --M 256 --N 128", VERIFIED
+    ),
+    "all-reduce lamport": Peer(
+        NVIDIA, "two ranks, symmetric memory", f"{TORCHRUN}/all_reduce_one_shot_lamport.py --M 64 --N 128", VERIFIED,
+        fault="a rank writes to another's buffer, and nothing makes it wait until that rank has filled it by neg_()",
+    ),
+    "all-reduce lamport, races let go": Peer(
+        NVIDIA, "the same with --warn=race",
+        f"--warn=race {TORCHRUN}/all_reduce_one_shot_lamport.py --M 64 --N 128", VERIFIED,
+    ),
+    "all-reduce tma": Peer(
+        NVIDIA, "two ranks, TMA from a peer", f"{TORCHRUN}/all_reduce_tma.py --shape 64,64", VERIFIED,
+        fault="TMA stores to a multicast address, which only multimem may use (PTX ISA section 9.7.9.16)",
+    ),
     # -- quack --
     "softmax": Peer(QUACK, "rows of 4096", f"{QROWS} softmax 4 4096", PASS),
     "softmax cluster": Peer(QUACK, "a cluster for each row, st.async", f"{QROWS} softmax 4 4096 2", PASS),
@@ -189,6 +209,7 @@ def environment(folder: Path, policy: str, schedule: str) -> dict[str, str]:
 
 def verdict(peer: Peer, status: int, text: str) -> tuple[bool, str]:
     """Whether a run passed, and the first line of what was said: an error, a warning, or the last line."""
+    text = re.sub(r"^\[rank\d+\]: ", "", text, flags=re.M)  # as torch.distributed begins the lines of a traceback
     error = re.search(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception)|[A-Z]\w+): (.+)", _last_traceback(text), re.M)
     if status or peer.prints not in text:
         lines = [line for line in text.splitlines() if line.strip()]

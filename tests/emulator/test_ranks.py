@@ -82,6 +82,11 @@ told([counted.count, sys.argv[1:], os.environ["MINE"], os.environ["LOCAL_RANK"],
         assert [first, second] == [torch.rand(1, generator=generator).item() for _ in range(2)]
 
 
+def test_a_module_may_wait_for_the_other_ranks_when_it_is_imported(ranks: Run, tmp_path: Path) -> None:
+    (tmp_path / "meeting.py").write_text("import torch.distributed as dist\ndist.barrier()\n")
+    assert right(ranks(NCCL + "import meeting\ntold(meeting.__name__)")) == ["meeting"] * 2
+
+
 def test_afterwards_the_process_is_as_before(ranks: Run) -> None:
     import os
     import sys
@@ -288,7 +293,8 @@ work = dist.all_reduce(x, async_op=True)
 {wait}
 told((x + 1).tolist())
 """
-    assert right(ranks(text.format(wait="work.wait()"))) == [[3.0] * 4] * 2
+    for wait in ("work.wait()", "torch.cuda.synchronize()", "work.is_completed()"):
+        assert right(ranks(text.format(wait=wait))) == [[3.0] * 4] * 2
     status, _, err = ranks(text.format(wait=""))
     assert status == 1 and "all_reduce of rank" in err and "nothing waits for that" in err and "work.wait()" in err
 

@@ -17,7 +17,7 @@ import pytest
 from cutetut import emulate
 from cutetut.emulator.errors import IllegalInstruction, UnknownInstruction
 from cutetut.emulator.machine import multicast
-from tests.emulator.harness import kernel, run
+from tests.emulator.harness import Argument, kernel, run
 
 pytestmark = pytest.mark.emulator
 SCRIPT = Path(__file__).parent.parent / "scripts" / "two_ranks.py"
@@ -93,6 +93,32 @@ def test_a_flag_orders_a_collective_behind_a_peers_kernel(
         assert (status, out) == (0, "1002.0\n" * 2), err
     else:
         assert status == 1 and ("all_reduce of rank" in err or "by GPU" in err) and "nothing orders the two" in err
+
+
+@pytest.mark.parametrize("crossed", [True, False])
+def test_a_kernel_and_a_collective_that_wait_for_each_other(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], crossed: bool
+) -> None:
+    """Rank 0's kernel waits for rank 1's, which rank 1 launches only after a collective that rank 0 comes to later."""
+    status = script(tmp_path, FLAG_THEN_COLLECTIVE + f"""
+z = torch.ones(4, device="cuda")
+if rank == 0 or not {crossed}:
+    hand_on(*tensors, Int32(1000 * rank), stream)
+    torch.cuda.synchronize()
+    dist.all_reduce(z)
+else:
+    dist.all_reduce(z)
+    torch.cuda.synchronize()
+    hand_on(*tensors, Int32(1000 * rank), stream)
+print(z[0].item())
+""")  # fmt: skip
+    out, err = capfd.readouterr()
+    if not crossed:
+        assert (status, out) == (0, "2.0\n" * 2), err
+        return
+    assert status == 1 and "Deadlock" in err and "kernel take_kernel" in err
+    assert "rank 0 waits for its GPU at script.py" in err and "rank 1 waits for its GPU at script.py" in err
+    assert "all_reduce (rank 1 at script.py" in err and "waits for the same call of rank 0" in err
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -204,7 +230,7 @@ def reach(body: str, buffers: list[np.ndarray], *arrays: np.ndarray) -> None:
     ld.param.b64 %rd1, [p{1 + len(buffers)}]; add.s64 %rd1, %rd1, %rd2; ld.param.b64 %rd10, [p0];
     add.s64 %rd10, %rd10, %rd2; {body}"""
     arrays = arrays or (np.zeros(4, np.uint32),)
-    given = [WINDOW.to_bytes(8, "little"), *buffers, *arrays]
+    given: list[Argument] = [WINDOW.to_bytes(8, "little"), *buffers, *arrays]
     run(kernel(text, len(given)), *given, block=(THREADS, 1, 1))
 
 

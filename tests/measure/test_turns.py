@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,23 @@ def test_one_process_at_a_time_has_the_gpu_and_another_compiles_meanwhile(tmp_pa
     assert max(beside) > 0.1
 
 
+def test_who_was_named_first_is_next(tmp_path: Path) -> None:
+    had: list[int] = []
+
+    def use(number: int) -> None:
+        with turns.Queue(tmp_path / f"place{number:03}"):
+            had.append(number)
+            time.sleep(0.2)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in (2, 3, 1, 0)]
+    for thread in threads:  # while the first of them has the GPU, the others come in this order
+        thread.start()
+        time.sleep(0.04)
+    for thread in threads:
+        thread.join()
+    assert had == [2, 0, 1, 3]
+
+
 def test_alone_nothing_is_locked_and_compile_is_the_dsl_s(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(turns.VARIABLE, raising=False)
     before = cute.compile
@@ -63,7 +81,7 @@ def test_alone_nothing_is_locked_and_compile_is_the_dsl_s(monkeypatch: pytest.Mo
 def test_compile_is_the_dsl_s_again_afterwards_and_keeps_its_options(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(turns.VARIABLE, str(tmp_path / "turn"))
+    monkeypatch.setenv(turns.VARIABLE, str(tmp_path / "place000"))
     before = cute.compile
 
     @cute.jit

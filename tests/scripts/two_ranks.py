@@ -75,8 +75,10 @@ def main():
     dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
     size, peer = dist.get_world_size(), (rank + 1) % dist.get_world_size()
     stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
-    mine, flag = symm_mem.empty(N, device="cuda"), symm_mem.empty(1, dtype=torch.int32, device="cuda").zero_()
-    of_mine, of_flag = symm_mem.rendezvous(mine, dist.group.WORLD), symm_mem.rendezvous(flag, dist.group.WORLD)
+    mine = symm_mem.empty(N, device="cuda")
+    of_mine = symm_mem.rendezvous(mine, dist.group.WORLD)
+    flag = symm_mem.empty(1, dtype=torch.int32, device="cuda").zero_()
+    of_flag = symm_mem.rendezvous(flag, dist.group.WORLD)
     theirs = of_mine.get_buffer(peer, mine.shape, mine.dtype)
     their_flag = of_flag.get_buffer(peer, flag.shape, flag.dtype)
     if theirs.device != mine.device:

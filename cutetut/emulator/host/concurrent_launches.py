@@ -18,11 +18,11 @@ from ..launch import LaunchReport
 from ..ptx.source import describe
 from ..ptx.source import text as source_text
 from . import live, pool, stream_order
+from .ranks import NOT_THE_PROGRAM
 from .stream_order import Moment
 
 MOST = 64  # launches that are remembered,
 MOST_BYTES = 1 << 25  # and of those before the second stream, as long as their tables are no larger
-_NOT_THE_PROGRAM = ("cutetut.", "cutlass", "ctypes", "contextlib", "functools", "tvm_ffi", "torch")
 
 
 @dataclass
@@ -136,9 +136,9 @@ def where_launched(stream: int) -> str:
 
 def _program(frame: FrameType | None) -> list[FrameType]:
     """Of the calls under way the innermost one of the program and, if that is the program's too, the one around it."""
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(_NOT_THE_PROGRAM):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(NOT_THE_PROGRAM):
         frame = frame.f_back
     around = frame.f_back if frame is not None else None
-    if around is not None and around.f_globals.get("__name__", "").startswith((*_NOT_THE_PROGRAM, "runpy")):
+    if around is not None and around.f_globals.get("__name__", "").startswith((*NOT_THE_PROGRAM, "runpy")):
         around = None
     return [each for each in (frame, around) if each is not None]

@@ -139,7 +139,7 @@ def part(
     exchange: Exchange, gpu: int, lane: Hashable, after: Known, data: Any = None, touches: Iterable[Touch] = ()
 ) -> Part:
     """The running rank's part of an exchange, after what is known, on a lane in whose order its exchanges are."""
-    moment = stream_order.program.exchange(lane, after)
+    moment = stream_order.program.exchange(lane, after, gpu)
     return Part(exchange, ranks.number(), gpu, moment, data, tuple(touches))
 
 

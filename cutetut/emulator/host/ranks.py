@@ -12,12 +12,13 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, NamedTuple
 
 from ..errors import Deadlock
 from ..ptx.source import describe
 
-_NOT_THE_PROGRAM = ("cutetut.", "cutlass", "ctypes", "contextlib", "functools", "tvm_ffi", "torch", "nvshmem")
+NOT_THE_PROGRAM = ("cutetut.", "cutlass", "ctypes", "contextlib", "functools", "tvm_ffi", "torch", "nvshmem")
 
 
 class Slot(NamedTuple):
@@ -60,7 +61,6 @@ _ending = False
 _done = threading.Event()
 _slots: list[Slot] = []
 move: Callable[[], bool] = lambda: False  # noqa: E731  goes on with the GPUs' work; whether any could
-
 stuck: Callable[[], tuple[list[str], str]] = lambda: ([], "")  # noqa: E731  what waits for whom, and a hint
 
 
@@ -75,6 +75,7 @@ def number() -> int:
 
 
 def count() -> int:
+    """How many there are."""
     return len(_ranks)
 
 
@@ -98,7 +99,7 @@ def run(programs: int, program: Callable[[int], int], slots: list[Slot]) -> int:
     first.go.release()
     try:
         while not _done.wait(0.2):
-            pass
+            _refuse_silence()
     except KeyboardInterrupt:
         _interrupt()
         _done.wait()
@@ -111,9 +112,9 @@ def run(programs: int, program: Callable[[int], int], slots: list[Slot]) -> int:
     return next(filter(None, statuses), 0)
 
 
-def attribute(owner: Any, name: str) -> Slot:
+def attribute(owner: Any, name: str, fresh: Callable[[], Any] | None = None) -> Slot:
     """An attribute that each rank has for itself."""
-    return Slot(lambda: getattr(owner, name), lambda value: setattr(owner, name, value))
+    return Slot(lambda: getattr(owner, name), lambda value: setattr(owner, name, value), fresh)
 
 
 def _own() -> list[Any]:
@@ -123,6 +124,13 @@ def _own() -> list[Any]:
 def _set(values: list[Any]) -> None:
     for slot, value in zip(_slots, values, strict=True):
         slot.write(value)
+
+
+def _refuse_silence() -> None:
+    """Raise RuntimeError where the rank that should run does not: the others would wait for ever."""
+    rank = _current
+    if rank is not None and rank.thread is not None and not rank.thread.is_alive() and not _done.is_set():
+        raise RuntimeError(f"rank {rank.number} has ended without handing over")
 
 
 def _interrupt() -> None:
@@ -221,7 +229,7 @@ def hosts() -> list[str]:
 
 def where() -> str:
     """The line of the program that runs, as messages show it."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(_NOT_THE_PROGRAM):
-        frame = frame.f_back  # type: ignore[assignment]
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(NOT_THE_PROGRAM):
+        frame = frame.f_back
     return f" at {describe(frame.f_code.co_filename, frame.f_lineno)}" if frame is not None else ""

@@ -47,6 +47,8 @@ class Order:
     rank: int = 0  # the one that runs
     streams: set[int] = field(default_factory=set)  # that work was given to, or that were created
     homes: dict[int, int] = field(default_factory=dict)  # the GPU of each stream that was created
+    users: dict[Hashable, int] = field(default_factory=dict)  # which rank has given work to a stream
+    lanes: dict[Hashable, int] = field(default_factory=dict)  # of exchanges: the GPU of each
     exchanged: dict[Hashable, tuple[list[int], list[Known]]] = field(default_factory=dict)  # by lane, see `whole`
     blocking: set[int] = field(default_factory=lambda: {PER_THREAD})  # they and the default stream wait for each other
 
@@ -83,6 +85,7 @@ class Order:
         """A stream is given work."""
         stream = _one(stream)
         self.streams.add(stream)
+        self.users[stream] = self.rank
         known, time = self.now(stream), self.times.get(stream, 0) + 1
         self.times[stream] = time
         self.known[stream] = {**known, stream: time}
@@ -100,8 +103,9 @@ class Order:
         self.now(stream)
         self.learn(stream, self.events.get(event, {}))
 
-    def exchange(self, lane: Hashable, known: Known) -> Moment:
-        """Something that several ranks do together is issued on a lane of one of them, after what is known."""
+    def exchange(self, lane: Hashable, known: Known, gpu: int) -> Moment:
+        """Something that several ranks do together is issued on a lane of one and its GPU, after what is known."""
+        self.lanes[lane], self.users[lane] = gpu, self.rank
         time = self.times[lane] = self.times.get(lane, 0) + 1
         return Moment(lane, time, known)
 
@@ -137,11 +141,19 @@ class Order:
         return -stream if stream <= DEFAULT else self.homes.get(stream, 0)
 
     def host_waits(self, stream: int | None = None, gpu: int | None = None) -> None:
-        """The host waits for a stream, for all of a GPU, or for everything."""
-        streams = [each for each in self.known if gpu is None or self.gpu_of(each) == gpu]
-        for each in [stream] if stream is not None else streams:
-            self.host_knows(self.now(each))
+        """The host waits for a stream, for all of a GPU, or for everything that its rank has given to any."""
+        if stream is not None:
+            self.host_knows(self.now(stream))
+        else:
+            for each in [each for each in self.known if self._waits_for(each, self.gpu_of(each), gpu)]:
+                self.host_knows(self.now(each))
+            for lane, home in self.lanes.items():
+                if self._waits_for(lane, home, gpu):
+                    self.host_knows({lane: self.times[lane]})
         waits()
+
+    def _waits_for(self, lane: Hashable, home: int, gpu: int | None) -> bool:
+        return home == gpu if gpu is not None else home >= 0 and self.users.get(lane, self.rank) == self.rank
 
     def host_waits_for_event(self, event: int) -> None:
         self.host_knows(self.events.get(event, {}))

@@ -150,7 +150,7 @@ def all_wait() -> bool:
             had |= _turn(each)
         except BaseException as error:
             if isinstance(error, EmulatorError) and error.kind == "deadlock":
-                error.notes += ranks.hosts()
+                error.notes += [*ranks.hosts(), *ranks.stuck()[0]]
             abandon()
             raise ranks.Failed(each.rank, error) from None
     if not _queue:

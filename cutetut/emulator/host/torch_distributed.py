@@ -7,6 +7,8 @@ that the ranks of this process share (process_group.py).
 from __future__ import annotations
 
 import functools
+import importlib
+import inspect
 import os
 import random
 import sys
@@ -80,6 +82,7 @@ def slots() -> list[Slot]:
         Slot(os.getcwd, os.chdir),
         ranks.attribute(sys, "excepthook"),
         _modules(),
+        ranks.attribute(importlib._bootstrap, "_module_locks", dict),  # one may wait for another in an import
         ranks.attribute(gpus, "current"),
         Slot(torch_streams.state, torch_streams.set_state),
         Slot(lambda: None, _set_rank),
@@ -175,19 +178,21 @@ _asked: tuple[Any, ...] = ((), (), "")  # of the group that is being made: its r
 def _named(original: Callable[..., Any]) -> Callable[..., Any]:
     """_new_process_group_helper makes a group that knows its ranks, and goes by the name of NCCL or Gloo."""
 
+    signature = inspect.signature(original)
+
     @functools.wraps(original)
-    def helper(
-        size: int, rank: int, members: Any, backend: str, store: Any, name: Any, *args: Any, **options: Any
-    ) -> Any:  # fmt: skip
+    def helper(*args: Any, **options: Any) -> Any:
         global _asked
-        _asked = (members, _devices(str(backend)), str(name))
+        given = signature.bind(*args, **options).arguments
+        backend = str(given["backend"])
+        _asked = (given["global_ranks_in_group"], _devices(backend), str(given["group_name"]))
         for option in ("backend_options", "pg_options", "device_id"):
-            options.pop(option, None)
-        group, prefix = original(size, rank, members, distributed_c10d.Backend(BACKEND), store, name, *args, **options)
+            given.pop(option, None)
+        group, prefix = original(**{**given, "backend": dist.Backend(BACKEND)})
         if isinstance(group, Group):
             shown = "nccl" if backend == "undefined" else backend
             distributed_c10d._world.pg_map[group] = (dist.Backend(shown), prefix)
-            distributed_c10d._world.pg_backend_config[group] = str(backend)
+            distributed_c10d._world.pg_backend_config[group] = backend
         return group, prefix
 
     return helper
