@@ -17,6 +17,7 @@ import torch
 from cutlass.cute.runtime import from_dlpack
 
 from cutetut.emulator.errors import MissingBarrier
+from cutetut.emulator.findings import Report
 from cutetut.emulator.host import concurrent_launches, stream_order
 from cutetut.emulator.host.stream_order import Moment, Order
 
@@ -176,12 +177,18 @@ MISTAKES: list[Program] = [
 ]  # fmt: skip
 
 
+def told(program: Program, words: str) -> tuple[Report, str]:
+    """What is told of a program in which nothing orders two uses of memory, as data and as text."""
+    with pytest.raises(MissingBarrier, match=words) as caught:
+        program(Data())
+    report = caught.value.report
+    assert report.kind == "missing-stream-order" and report.remedy
+    return report, str(caught.value)
+
+
 @pytest.mark.parametrize("program", MISTAKES, ids=lambda p: p.__name__)
 def test_launches_that_nothing_orders_are_told_with_both_lines(program: Program) -> None:
-    with pytest.raises(MissingBarrier, match="nothing orders the two launches") as caught:
-        program(Data())
-    report, text = caught.value.report, str(caught.value)
-    assert report.kind == "missing-stream-order" and report.remedy
+    report, text = told(program, "nothing orders the two launches")
     assert [side.source_text for side in report.sides] == [MIRRORED, DOUBLED]
     assert [side.kernel for side in report.sides] == ["mirror", "double"]
     assert "double was launched on " in text and "mirror was launched on " in text
@@ -233,10 +240,7 @@ TORCHS: list[Program] = [
 
 @pytest.mark.parametrize("program", TORCHS, ids=lambda p: p.__name__)
 def test_what_torch_writes_and_a_launch_that_nothing_orders_are_told(program: Program) -> None:
-    with pytest.raises(MissingBarrier, match="nothing orders the two") as caught:
-        program(Data())
-    report, text = caught.value.report, str(caught.value)
-    assert report.kind == "missing-stream-order" and report.remedy
+    report, text = told(program, "nothing orders the two")
     kernel, torchs = report.sides
     assert kernel.source_text == MIRRORED and kernel.kernel == "mirror"
     assert "3" in torchs.source_text and "torch's " in torchs.kernel and "test_streams.py:" in torchs.source

@@ -176,7 +176,7 @@ class Peer:
         """Threads are about to use global memory. Raises MissingBarrier where another launch is in their way."""
         for other, shadow, mine in self._shared(host):
             where = shadow.where(host[mine], access.nbytes)
-            for found, reads in _accesses(shadow, where, access.stores):
+            for found, reads in accesses(shadow, where, access.stores):
                 late = self._late(other, found, threads[mine], reads)
                 if access.scope and late.any():
                     late &= ~self._strong_enough(other, found, access)
@@ -194,7 +194,7 @@ class Peer:
         for other, shadow, mine in self._shared(host):
             where = np.unique(shadow.where(host[mine], nbytes))
             threads = np.full(len(where), thread)
-            for found, reads in _accesses(shadow, where, stores):
+            for found, reads in accesses(shadow, where, stores):
                 late = self._late(other, found, threads, reads, ASYNC_GLOBAL)
                 if late.any():
                     row, _ = _first(late)
@@ -301,7 +301,7 @@ def stuck(scheduler: Scheduler, *, why: Callable[[Scheduler], EmulatorError], ow
     return error
 
 
-def _accesses(shadow: Shadow, where: np.ndarray, stores: bool) -> Iterator[tuple[np.ndarray, bool]]:
+def accesses(shadow: Shadow, where: np.ndarray, stores: bool) -> Iterator[tuple[np.ndarray, bool]]:
     """What a shadow remembers of granules: what wrote them and, for who stores there, what has read them."""
     yield shadow.wrote[where], False
     assert isinstance(shadow.reads, LatestFirst) and isinstance(shadow.atomics, LatestFirst)

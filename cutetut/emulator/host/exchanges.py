@@ -8,14 +8,15 @@ their shadows remember (checks/peers.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from ..checks.shadow import LatestFirst, Shadow
+from ..checks.peers import accesses
+from ..checks.shadow import Shadow
 from ..checks.stamps import Stamp
 from ..errors import EmulatorError, MissingBarrier
 from . import live, ranks, stream_order, together
@@ -238,21 +239,11 @@ def _conflict(shadow: Shadow, mine: Touch) -> tuple[Stamp, int, bool] | None:
     if low >= high:
         return None
     where = np.arange((low - shadow.start) >> shadow.shift, ((high - 1 - shadow.start) >> shadow.shift) + 1)
-    for found, reads in _remembered(shadow, where, mine.writes):
+    for found, reads in accesses(shadow, where, mine.writes):
         at = np.flatnonzero(found > 0)
         if len(at):
             return Stamp.of(int(found[at[0]])), shadow.start + (int(where[at[0]]) << shadow.shift), reads
     return None
-
-
-def _remembered(shadow: Shadow, where: np.ndarray, stores: bool) -> Iterator[tuple[np.ndarray, bool]]:
-    yield shadow.wrote[where], False
-    assert isinstance(shadow.reads, LatestFirst) and isinstance(shadow.atomics, LatestFirst)
-    for found in shadow.atomics.of(where):
-        yield found, False
-    for kept in (shadow.reads, shadow.copied) if stores else ():
-        for found in kept.of(where):
-            yield found, True
 
 
 def _race(

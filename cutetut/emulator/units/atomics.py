@@ -49,14 +49,12 @@ HALVES = {"f16", "f16x2", "bf16", "bf16x2"}
 
 
 @dataclass
-class _Form:
-    """The modifiers of one atom or red."""
+class Reduction:
+    """The modifiers that atom, red and multimem have."""
 
     operation: str
     type: str
-    space: str
     vector: int
-    cache_hint: bool
 
     @property
     def element(self) -> str:
@@ -66,6 +64,14 @@ class _Form:
     @property
     def packed(self) -> int:
         return 2 if self.type.endswith("x2") else 1
+
+
+@dataclass
+class _Form(Reduction):
+    """The modifiers of one atom or red."""
+
+    space: str
+    cache_hint: bool
 
 
 def _form(inst: Instruction) -> _Form:
@@ -90,7 +96,7 @@ def _form(inst: Instruction) -> _Form:
         raise unsupported(inst, ".noftz goes with the 16-bit floating types, which need it")
     if vector and (space != "global" or vector * BYTES[kind] > 16):
         raise unsupported(inst, "vectors are for .global and at most 16 bytes")
-    return _Form(operation, kind, space, vector, hint)
+    return _Form(operation, kind, vector, space, hint)
 
 
 # -- the operations -------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from ..machine.operands import addresses, elements_of
 from ..numbers.reductions import DTYPES, update
 from ..numbers.rounding import UINT, bfloat_nearest, bfloat_value
 from ..ptx.syntax import BYTES, Operand
-from .atomics import Atomic, halves
+from .atomics import HALVES, Atomic, Reduction, halves
 from .loadstore import VECTOR
 
 if TYPE_CHECKING:
@@ -37,25 +37,13 @@ REDUCED = {
     "and": {"b32", "b64"}, "or": {"b32", "b64"}, "xor": {"b32", "b64"},
 }  # fmt: skip
 STORED = {"b32", "b64", "u32", "u64", "s32", "s64", "f32", "f64", "f16x2", "bf16x2"}
-HALVES = {"f16", "f16x2", "bf16", "bf16x2"}
 
 
 @dataclass
-class _Form:
+class _Form(Reduction):
     """The modifiers of one of them."""
 
-    operation: str
-    type: str
-    vector: int
     wide: bool
-
-    @property
-    def element(self) -> str:
-        return self.type.removesuffix("x2")
-
-    @property
-    def packed(self) -> int:
-        return 2 if self.type.endswith("x2") else 1
 
 
 def _form(inst: Instruction, what: str) -> _Form:
