@@ -126,6 +126,20 @@ def test_what_stands_before_the_cluster_still_multiplies(chapter: ModuleType, de
     agrees(chapter.without("split"), device, (30, 136, 200), plan)
 
 
+def test_moved_tiles_cover_the_matrix_with_few_rows_beyond_it(chapter: ModuleType) -> None:
+    """Stored pieces, those at or behind a tile's own place, are each row once; what is loaded reaches little beyond."""
+    for tile, piece in ((128, 64), (192, 64), (256, 64), (224, 32), (96, 32)):
+        for size in (*range(1, 3 * tile, 7), 5000, 777):
+            stored: list[int] = []
+            for own in range(0, size + tile, tile):  # the last one is beyond: a cluster may have such a tile
+                first = chapter.moved(own, tile, piece, size)
+                assert 0 <= first <= own and (own - first) % piece == 0
+                assert first + tile - size < piece or first == 0
+                stored += [row for start in range(first, first + tile, piece) if start >= own
+                           for row in range(start, start + piece) if row < size]  # fmt: skip
+            assert stored == list(range(size))
+
+
 WRONG = {
     "mixed": (lambda A: (A, A.half()), TypeError, "must both be"),
     "float32": (lambda A: (A.float(), A.float()), TypeError, "must both be"),
@@ -190,7 +204,7 @@ def test_the_choice_for_any_shape_can_be_made(chapter: ModuleType) -> None:
 
 MEASURED = {  # what was fastest of what was tried on an H200
     (5000, 5000, 5000): (128, 224, 2),
-    (3072, 3072, 8192): (128, 192, 2),
+    (3072, 3072, 8192): (192, 192, 1),
     (2048, 8192, 2048): (128, 256, 2),
     (1000, 8192, 8192): (128, 256, 2),
     (4096, 14336, 4096): (128, 256, 2),
@@ -326,12 +340,12 @@ class Proposed:
 def benched(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[ModuleType, list[str]]:
     """The chapter, whose benchmark runs whole on small shapes without a clock, a graph and a cuBLASLt."""
     for name, value in {
-        "SIZE": 256, "ODD": (200, 264, 136), "EARLY": ((32, 128, 256),), "COLD": 1e5, "RIVALS": 1, "IN_GRAPH": 2,
+        "SIZE": 256, "ODD": (200, 264, 136), "EARLY": ((32, 128, 256),), "COLD": 1e5, "IN_GRAPH": 2,
         "TURNS": 4,
         "PAIRS": {name: chapter.PAIRS[name] for name in ("as it should be", "no early launch")},
         "ZOO": {"odd": [(200, 264, 136)], "few": [(5, 136, 256)], "types": [(32, 128, 256, FP8)]},
         "TRIED": {"what": ([], chapter.Wide(bN=64)), "how": (chapter.PING_PONG, chapter.Wide(bN=64, overlap=False))},
-        "TUNED": ((32, 128, 256),), "BROUGHT": {"15 128x224, cluster 2": chapter.Wide(bN=224)},
+        "BROUGHT": {"15 128x224, cluster 2": chapter.Wide(bN=224)},
         "rungs_before": lambda A, B, C: {"12": (lambda: C.copy_(A.float() @ B.float().T), C)},
     }.items():  # fmt: skip
         monkeypatch.setattr(chapter, name, value)
@@ -353,7 +367,7 @@ def test_the_zoos_parts_have_a_row_for_every_shape(benched: tuple[ModuleType, li
         assert row["vendor"] == "torch" and row["cublaslt"] == "13.1.0" and row["model_us"] > 0 and row["plan"]
         assert row["dtype"] == ("float8_e4m3fn" if part == "types" else "bfloat16") and row["out"] == "bfloat16"
     parts = {name.removeprefix("benchmark_") for name in vars(chapter) if name.startswith("benchmark_")}
-    assert parts == {"squares", "odd", "layers", "few", "types", "tuner", "steps", "tried"}
+    assert parts == {"squares", "odd", "layers", "few", "types", "steps", "tried"}
 
 
 @pytest.mark.emulator
@@ -361,11 +375,11 @@ def test_the_benchmark_has_the_ladder_the_steps_and_early_launch(
     benched: tuple[ModuleType, list[str]], tmp_path: Path
 ) -> None:
     chapter, timed = benched
-    parts = chapter.benchmark, chapter.benchmark_steps, chapter.benchmark_tried, chapter.benchmark_tuner
+    parts = chapter.benchmark, chapter.benchmark_steps, chapter.benchmark_tried
     rows = bench.validated([row for part in parts for row in part()], CHAPTER)
     early = ["15 early launch, stream", "15 early launch, graph"]
     assert timed[:7] == ["12", "15 past cuBLAS", *early, *chapter.BROUGHT, "15 what", "15 how"]
-    assert sum(bool(row.get("rung")) for row in rows) == 1 and len(timed) == 7 + 2
+    assert sum(bool(row.get("rung")) for row in rows) == 1 and len(timed) == 7
     assert (tmp_path / "early").is_file() and (tmp_path / "mistakes").is_file()
 
 
