@@ -29,7 +29,7 @@ from .patches import Patches
 
 ARCH = "sm_90a"
 PREFIXES = ("CUTE_DSL", "CUTE_EXPERIMENTAL_DSL")
-LOADING = "it has loaded a kernel's code: a first launch loads onto all GPUs and waits for them (so does `compiled.to()`)"
+LOADING = "it has loaded a kernel's code: a first launch loads onto all GPUs and waits for them (`.to()` loads, too)"
 
 _patches = Patches()
 _environment: dict[str, str | None] = {}
