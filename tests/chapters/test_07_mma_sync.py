@@ -305,10 +305,11 @@ def test_the_larger_tile_is_faster_only_where_the_text_says_so() -> None:
     def repeats(plan: str, size: int, method: str) -> list[float]:
         return list(rows[f"07 {plan}", size, method]["ratio_range"])
 
+    plans = "128x128x64, 4 warps", "128x256x64, 8 warps"
     for method in ("burst", "sustained"):
-        (_, small), (large, _) = (repeats(plan, 8192, method) for plan in ("128x128x64, 4 warps", "128x256x64, 8 warps"))
+        (_, small), (large, _) = (repeats(plan, 8192, method) for plan in plans)
         assert small < large
-        (_, small), (large, _) = (repeats(plan, 4096, method) for plan in ("128x128x64, 4 warps", "128x256x64, 8 warps"))
+        (_, small), (large, _) = (repeats(plan, 4096, method) for plan in plans)
         assert small > large
     alone = max(row["tflops"][1] for row in records.read(CHAPTER, "ceiling"))
     wgmma = [r["ours_tflops"] for r in bench.read("08_wgmma")["rows"] if "WGMMA alone" in r["kernel"]]
