@@ -125,6 +125,7 @@ SANITIZED = [
     ("see /home/me/x/lib/python3.11/site-packages/cutlass/a.py:3", "see site-packages/cutlass/a.py:3"),
     ("/opt/v/lib/python3.11/site-packages/nvidia_cutlass_dsl/dsl_packages/cutlass/b.py", "site-packages/cutlass/b.py"),
     ("changed_e57bd0ffc4c4.py:135:  cute.copy(a, b)", "changed_4d042b08abf6.py:131:  cute.copy(a, b)"),
+    ("A must be a matrix on cuda, not empty", "A must be a matrix on cpu, not empty"),
     ("<?xml version='1'?><svg a='1'>\n<g/></svg>", "<?xml version='1'?><svg a='2'></svg>"),
 ]
 COMPARED = [
@@ -136,6 +137,7 @@ COMPARED = [
     ("204 registers", "205 registers"),
     ("(16,4):(4,1)", "(16,4):(1,16)"),
     ("1.25", "1.5"),
+    ("y on cuda:1", "y on cuda:0"),
 ]
 
 
