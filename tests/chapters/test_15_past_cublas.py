@@ -85,6 +85,8 @@ def test_every_split_that_the_model_chooses_in_the_zoo_multiplies_ragged_matrice
         ({"bN": 96, "cluster": 1, "early": False}, BF16),
         ({"bM": 256, "bN": 128, "order": "hilbert"}, FP32),
         ({"cluster": 4, "bN": 64, "order": "row"}, BF16),
+        ({"cluster": 4, "bN": 32, "along": "N"}, BF16),
+        ({"bM": 256, "bN": 160, "along": "N", "overlap": False}, BF16),
         ({"bM": 192, "bN": 192, "consumers": 3, "cluster": 1, "overlap": False}, BF16),
     ],
     ids=str,
@@ -162,7 +164,7 @@ def test_plans_that_cannot_be_made_are_refused(chapter: ModuleType) -> None:
     bad = [
         Wide(bN=250), Wide(bN=288), Wide(bM=192), Wide(consumers=1), Wide(out=4), Wide(bM=192, consumers=3),
         dataclasses.replace(chapter.THREE, overlap=True), Split(bT=8), Split(bW=192), Split(bT=272), Split(parts=9),
-        Split(bT=256, parts=4), Split(parts=33),
+        Split(bT=256, parts=4), Split(parts=33), Wide(along="K"),
     ]  # fmt: skip
     assert [chapter.refusal(plan, 4096) for plan in good] == [""] * len(good)
     assert all(chapter.refusal(plan, 4096) for plan in bad)
@@ -251,6 +253,9 @@ def test_its_waves_are_counted_as_by_hand(chapter: ModuleType) -> None:
     assert chapter.cost(5000, 5000, 5000, chapter.Wide(), 2)["waves"] == 7  # 20 x 20 clusters, 66 at once
     assert chapter.cost(5000, 5000, 5000, chapter.Wide(bN=224), 2)["waves"] == 7  # 20 x 23
     assert chapter.cost(3072, 3072, 8192, chapter.Wide(bN=192), 2)["waves"] == 3  # 12 x 16
+    assert chapter.cost(777, 5000, 1992, chapter.Wide(256, 160), 2)["waves"] == 1  # 2 x 32
+    assert chapter.cost(777, 5000, 1992, chapter.Wide(256, 160, along="N"), 2)["waves"] == 1  # 4 x 16
+    assert chapter.cost(777, 4000, 1992, chapter.Wide(128, 96, along="N"), 2)["waves"] == 3  # 7 x 21
     assert chapter.cost(64, 28672, 4096, chapter.Split(parts=1), 2)["waves"] == 2  # 224 CTAs, 132 at once
     assert chapter.cost(64, 28672, 4096, chapter.Split(parts=1, per_sm=2), 2)["waves"] == 1
 
