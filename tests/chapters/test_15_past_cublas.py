@@ -366,8 +366,8 @@ class Proposed:
 def benched(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[ModuleType, list[str]]:
     """The chapter, whose benchmark runs whole on small shapes without a clock, a graph and a cuBLASLt."""
     for name, value in {
-        "SIZE": 256, "ODD": (200, 264, 136), "FEW_TRIED": (5, 136, 256), "EARLY": ((32, 128, 256),), "COLD": 1e5, "IN_GRAPH": 2,
-        "TURNS": 4,
+        "SIZE": 256, "ODD": (200, 264, 136), "FEW_TRIED": (5, 136, 256), "EARLY": ((32, 128, 256),), "COLD": 1e5,
+        "IN_GRAPH": 2, "TURNS": 4,
         "PAIRS": {name: chapter.PAIRS[name] for name in ("as it should be", "no early launch")},
         "ZOO": {"odd": [(200, 264, 136)], "few": [(5, 136, 256)], "types": [(32, 128, 256, FP8)]},
         "TRIED": {"what": ([], chapter.Wide(bN=64)), "how": (chapter.PING_PONG, chapter.Wide(bN=64, overlap=False))},
