@@ -31,6 +31,8 @@ Made = TypeVar("Made")
 # What CuTe DSL says of cutlass.range and cutlass.range_constexpr in a function without @cute.jit or @cute.kernel.
 NOT_REWRITTEN = re.compile(r"range_constexpr should be preprocessed|dynamic range should be always preprocessed")
 
+LATE_INDEX = "error[PHASE_DYNAMIC_INDEX]"  # Python's list or tuple gets an index that only a thread knows
+
 
 class NotYet(Exception):
     """An answer is missing or wrong; the message is a hint that does not give it away."""
@@ -147,6 +149,11 @@ def attempted(make: Callable[[], Made]) -> Made:
             raise NotYet(
                 "the DSL does not rewrite the loops of a plain function, which runs while the kernel is traced: "
                 "use Python's range there, or put @cute.jit above the function"
+            ) from None
+        if LATE_INDEX in str(error):
+            raise NotYet(
+                "a Python list or tuple needs an index that is known while the kernel is traced: "
+                "a thread's number is not, and `range` counts at run time"
             ) from None
         raise NotYet(one_line(error)) from None
 

@@ -224,6 +224,22 @@ def test_the_remedy_for_such_a_loop_is_one() -> None:
     assert torch.equal(y, torch.ones(32))
 
 
+@pytest.mark.parametrize("counted", [True, False])
+def test_an_index_that_comes_too_late_for_a_tuple_is_told_in_plain_words(counted: bool) -> None:
+    @cute.kernel
+    def by_a_counter(x: cute.Tensor, y: cute.Tensor):
+        for i in range(2):
+            y[i] = (1.0, 2.0)[i]
+
+    @cute.kernel
+    def by_a_thread(x: cute.Tensor, y: cute.Tensor):
+        tid, _, _ = cute.arch.thread_idx()
+        y[tid] = [1.0, 2.0][tid]
+
+    with pytest.raises(NotYet, match="an index that is known while the kernel is traced"):
+        answers.emulated(launch, torch.ones(32), torch.zeros(32), by_a_counter if counted else by_a_thread)
+
+
 def test_outputs_may_be_written_to_and_inputs_may_not() -> None:
     x, y = torch.ones(32), torch.zeros(32)
     answers.emulated(launch, x, y, erases, outputs=2)

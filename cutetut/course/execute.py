@@ -33,7 +33,7 @@ PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])  # what holds cutetut
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _FRAME = re.compile(r"Cell In\[(\d+)\], line (\d+)")
-_running: list[Any] = []  # nbclient's clients
+_running: list[Running] = []
 _CELL_FILE = re.compile(r"/\S*/ipykernel_\d+/\d+\.py")
 
 
@@ -53,6 +53,20 @@ class Failure:
             where += f", line {self.line}"
         shown = f"\n    {self.source}" if self.source else ""
         return f"{self.notebook}{where}{shown}\n    {self.error}"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A notebook that is being executed: nbclient's client, and the indices of the cells started so far."""
+
+    path: Path
+    client: Any
+    started: list[int]
+
+    def __str__(self) -> str:
+        if not self.started:
+            return f"{self.path.stem}: its kernel was starting"
+        return f"{self.path.stem}: in code cell {_number_of(self.client.nb, self.started[-1])}"
 
 
 class ExecutionFailed(RuntimeError):
@@ -103,7 +117,7 @@ def _execute_all(
 ) -> None:
     """Call finished(path, seconds, executed notebook or Failure) as each is done; options are those of `executed`.
 
-    An interruption ends all kernels.
+    An interruption ends all kernels, and prints where each was.
     """
     with ThreadPoolExecutor(jobs) as pool:
         started = {pool.submit(_attempt, path, options): path for path in paths}
@@ -112,6 +126,7 @@ def _execute_all(
                 finished(started[done], *done.result())
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            print("interrupted", *_running, sep="\n  ", flush=True)
             _kill_kernels()
             raise
 
@@ -128,9 +143,9 @@ def _attempt(path: Path, options: dict[str, Any]) -> tuple[float, Any]:
 
 def _kill_kernels() -> None:
     """End the kernels of all notebooks that are running; whoever waits for one is told that it died."""
-    for client in list(_running):
+    for each in list(_running):
         with contextlib.suppress(AttributeError, TypeError, OSError):  # one that has not started, or has ended
-            os.kill(client.km.provisioner.pid, signal.SIGKILL)
+            os.kill(each.client.km.provisioner.pid, signal.SIGKILL)
 
 
 def record(names: Sequence[str | Path] = (), jobs: int | None = None) -> int:
@@ -178,17 +193,17 @@ def executed(path: Path, backend: str | None = None, environment: Mapping[str, s
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     if backend is not None:
         environment["CUTETUT_BACKEND"] = backend
-    running: list[int] = []  # indices of the cells started so far
     client = _client(notebook, path)
-    client.on_cell_execute = lambda cell, cell_index: running.append(cell_index)
-    _running.append(client)
+    running = Running(path, client, [])
+    client.on_cell_execute = lambda cell, cell_index: running.started.append(cell_index)
+    _running.append(running)
     try:
         # what C code and GPUs print is in the cells; a kernel repeats it on its own output, where nobody wants it
         client.execute(env=environment, stdout=subprocess.DEVNULL)
     except Exception as error:  # nbclient: cell error, timeout, dead kernel; or no kernel could start
-        raise ExecutionFailed(_diagnose(path.stem, notebook, error, running)) from error
+        raise ExecutionFailed(_diagnose(path.stem, notebook, error, running.started)) from error
     finally:
-        _running.remove(client)
+        _running.remove(running)
     return notebook
 
 
@@ -226,7 +241,7 @@ def _diagnose(name: str, notebook: Any, error: Exception, running: list[int]) ->
     if not running:
         return Failure(name, message)
     cell = notebook.cells[running[-1]]
-    number = sum(c.cell_type == "code" for c in notebook.cells[: running[-1] + 1])
+    number = _number_of(notebook, running[-1])
     errors = [output for output in cell.outputs if output.output_type == "error"]
     if not errors or isinstance(error, CellTimeoutError):  # a dead kernel shows no error in the cell
         return Failure(name, message, number)
@@ -237,6 +252,11 @@ def _diagnose(name: str, notebook: Any, error: Exception, running: list[int]) ->
     text = source[line - 1].strip() if line and line <= len(source) else ""
     message = _ANSI.sub("", f"{output.ename}: {output.evalue}").strip().replace("\n", "\n    ")
     return Failure(name, message, number, line, text)
+
+
+def _number_of(notebook: Any, index: int) -> int:
+    """Which of its code cells, from 1, the cell at this index is."""
+    return sum(cell.cell_type == "code" for cell in notebook.cells[: index + 1])
 
 
 def _stamped(notebook: Any, facts: dict[str, str], name: str) -> Any:

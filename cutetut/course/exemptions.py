@@ -60,11 +60,6 @@ def unrecorded() -> dict[str, str]:
     return dict(table().get("unrecorded", {}))
 
 
-def unmeasured() -> dict[str, str]:
-    """Chapters whose benchmark has not been run on a Hopper GPU yet, and why."""
-    return dict(table().get("unmeasured", {}))
-
-
 def superseded() -> dict[str, str]:
     """Tables in book/data that were measured with an earlier version of their chapter, and why."""
     return dict(table().get("superseded", {}))

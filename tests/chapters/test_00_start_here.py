@@ -179,6 +179,12 @@ POLYNOMIALS = {
             total = total * x[i] + factor
         y[i] = total""",
     "constant": "if i < cute.size(x): y[i] = cutlass.Float32(c[0])",
+    "counts_at_run_time": """
+    if i < cute.size(x):
+        total = cutlass.Float32(c[-1])
+        for k in range(1, len(c)):
+            total = total * x[i] + c[len(c) - 1 - k]
+        y[i] = total""",
     "by_reversed": """
     if i < cute.size(x):
         value = x[i]
@@ -204,10 +210,17 @@ WRONG = {  # a part of what the check has to say
         "changes_x": "your answer changes x",
         "no_predicate": "OutOfBounds",
     },
-    3: {"(7, 3, 9)": "another lane", "(7, 104, 8)": "another warp", "{'cta': 7, 'warp': 3, 'lane': 8}": "3 numbers"},
+    3: {
+        "(7, 3, 8)": "another CTA",  # of the chapter's own report
+        "(15, 1, 60)": "another lane",
+        "(15, 60, 28)": "another warp",
+        "{'cta': 15, 'warp': 1, 'lane': 28}": "3 numbers",
+    },
     4: {
         "lambda *arguments: 64.0": "Little's law",
-        "lambda sms, rate, latency, loads: rate * latency / (sms * loads * 32)": "Little's law",
+        "lambda sms, rate, latency, loads: rate * latency / (sms * loads * 32)": "how many bytes does one warp have",
+        "lambda sms, rate, latency, loads: rate * latency / (sms * loads * 4)": "how many bytes does one warp have",
+        "lambda sms, rate, latency, loads: rate * latency / (loads * 128)": "how many SMs share the memory",
         "lambda *arguments: float('nan')": "a finite number",
         "lambda *arguments: 'many'": "not text",
         "lambda sms, rate, latency, loads: str(rate * latency / (sms * loads * 128))": "not text",
@@ -218,6 +231,7 @@ WRONG = {  # a part of what the check has to say
     5: {
         "polynomial_kernel": "values are wrong", "powers": "floating-point operations", "constant": "values are wrong",
         "nan_for_all": "300 of 300", "changes_x_for_the_constant": "your answer changes x",
+        "counts_at_run_time": "`range` counts at run time",
     },
 }
 RIGHT = {
@@ -227,7 +241,7 @@ RIGHT = {
         "lambda length, threads: torch.tensor(-(-length // threads) * threads - length)",
     ],
     2: ["from_the_other_end", "one_thread_does_all", "early_out"],
-    3: ["[7, 3, 8]", "np.array([7.0, 3.0, 8.0])", "torch.tensor((7, 3, 8))"],
+    3: ["[15, 1, 28]", "np.array([15.0, 1.0, 28.0])", "torch.tensor((15, 1, 28))"],
     4: [
         "lambda sms, rate, latency, loads: int(np.ceil(rate * latency / (sms * loads * 128)))",
         "lambda sms, rate, latency, loads: np.float32(rate * latency / sms / loads / 128)",

@@ -34,12 +34,17 @@ NOT_EQUAL = """
 for answer in ("12:1", "(3,4):(4,1)", "(3,4):(1,2)", "13:1", "(3,4):(0,4)", "(6,2):(1,12)"):
     check_equal(answer)
 """
+BLOCKS = """
+for answer in ("((2,2),(2,3)):((2,12),(1,4))", "((2,2),(2,3)):((1,4),(2,8))", "(4,6):(1,4)"):
+    check_blocks(answer)
+"""
 # Kernels: right ones, and A in place of its transpose, constants, nothing at all, and one past the end.
 KERNELS = {
     "right, by columns": "y[cute.make_layout((16, 8), stride=(8, 1))(i)] = x[i]",
     "right, by hand": "y[i] = x[i % 8 * 16 + i // 8]",
     "right, by a coordinate": "y[i] = x[cute.make_layout((8, 16), stride=(16, 1))(cute.idx2crd(i, (8, 16)))]",
     "copies": "y[i] = x[i]",
+    "wrong direction": "y[i] = x[cute.make_layout((16, 8), stride=(8, 1))(i)]",
     "constant": "y[i] = cutlass.Float32(0.0)",
     "not a number": "y[i] = cutlass.Float32(float('nan'))",
     "nothing": "pass",
@@ -61,6 +66,7 @@ BIASES = {
     "right, by hand": "y[i] = x[i] + bias[i % 16]",
     "right, by a coordinate": "y[i] = bias[cute.idx2crd(i, (16, 8))[0]] + x[i]",
     "of the row": "y[i] = x[i] + bias[i // 16]",
+    "down the columns": "y[i] = x[i] + bias[cute.make_layout((8, 16), stride=(0, 1))(i)]",
     "no bias": "y[i] = x[i]",
     "no x": "y[i] = bias[i % 16]",
     "not a number": "y[i] = cutlass.Float32(float('nan'))",
@@ -78,7 +84,7 @@ def tried_kernel(x: cute.Tensor, bias: cute.Tensor, y: cute.Tensor):
 check_bias(tried_kernel)
 """
 ANSWERS = [
-    *(("strange", TRIED), ("right", RIGHT), ("not equal", NOT_EQUAL)),
+    *(("strange", TRIED), ("right", RIGHT), ("not equal", NOT_EQUAL), ("blocks", BLOCKS)),
     *((name, KERNEL.format(body)) for name, body in KERNELS.items()),
     *((f"bias {name}", BIAS.format(body)) for name, body in BIASES.items()),
 ]
@@ -120,6 +126,26 @@ def test_layouts_of_another_size_or_without_shared_offsets_are_not_yet_right(cha
     lines = output(chapter, "not equal").splitlines()
     assert len(lines) == 6 and all(line.startswith("not yet: ") for line in lines)
     assert all("permutation" in line for line in lines[:2])
+
+
+def test_a_wrong_block_and_a_wrong_place_in_the_right_one_get_different_hints(chapter: Any) -> None:
+    inside, *others = output(chapter, "blocks").splitlines()
+    assert "(1,0)" in inside and "place of the block" in inside
+    assert len(others) == 2 and all("how many come before" in line for line in others)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("copies", "column 0; it holds x[1]\n"),
+        ("wrong direction", "column 0; it holds x[8]\n"),
+        ("constant", "column 0\n"),
+        ("bias down the columns", "which of 8 and 16 runs fastest?"),
+        ("bias of the row", "in row 0, column 1"),
+    ],
+)
+def test_a_hint_tells_one_mistake_from_another(chapter: Any, name: str, says: str) -> None:
+    assert says in output(chapter, name)
 
 
 @pytest.mark.parametrize("name", [*KERNELS, *(f"bias {name}" for name in BIASES)])

@@ -34,6 +34,11 @@ def nan_kernel(x: cute.Tensor, y: cute.Tensor):
     y[i] = float("nan")
 
 @cute.kernel
+def copies_kernel(x: cute.Tensor, y: cute.Tensor):
+    i, _, _ = cute.arch.thread_idx()
+    y[i] = x[i]
+
+@cute.kernel
 def nothing_kernel(x: cute.Tensor, y: cute.Tensor):
     i, _, _ = cute.arch.thread_idx()
 
@@ -43,7 +48,7 @@ def odd_first_kernel(x: cute.Tensor, y: cute.Tensor):
     y[i] = cute.composition(x, (None, cute.make_layout((32, 2), stride=(2, -1))))[i]
 
 @cute.kernel
-def past_the_end_kernel(x: cute.Tensor, y: cute.Tensor):
+def far_apart_kernel(x: cute.Tensor, y: cute.Tensor):
     i, _, _ = cute.arch.thread_idx()
     y[i] = x[2 * i]
 
@@ -68,7 +73,8 @@ def all_zero_kernel(owner: cute.Tensor, tv: cute.Layout):
     place, _, _ = cute.arch.thread_idx()
     owner[place] = 0
 
-for kernel in (zeros_kernel, nan_kernel, nothing_kernel, odd_first_kernel, past_the_end_kernel, changes_x_kernel):
+for kernel in (zeros_kernel, nan_kernel, nothing_kernel, copies_kernel, odd_first_kernel, far_apart_kernel,
+               changes_x_kernel):
     check_even(kernel)
 for kernel in (only_the_first_tv_kernel, value_kernel, all_zero_kernel):
     check_owner(kernel)
@@ -161,8 +167,20 @@ def test_strange_answers_get_a_hint(executed: Any) -> None:
 
 def test_wrong_answers_get_a_hint_that_is_not_the_answer(executed: Any) -> None:
     lines = output(executed, "wrong")
-    assert len(lines) == 6 + 3 + 6 + 4
+    assert len(lines) == 7 + 3 + 6 + 4
     assert all(line.startswith("not yet: ") for line in lines)
+
+
+def test_a_hint_tells_one_mistake_from_another(executed: Any) -> None:
+    """What stands where the even columns should be, and how many of the five are wrong, but not which."""
+    lines = output(executed, "wrong")
+    zeros, _, _, copies, _, far_apart, _ = lines[:7]
+    assert "stands" not in zeros
+    assert "row 0, column 1, where row 0, column 1 of x stands" in copies
+    assert "row 0, column 32, where row 1, column 0 of x stands" in far_apart
+    for line, wrong in zip(lines[-4:], (2, 3, 1, 1), strict=True):
+        assert line.startswith(f"not yet: wrong in {wrong} of the five: ")
+    assert not any(re.search(r"\d:\d", line) for line in lines[-4:])
 
 
 def test_right_answers_in_other_forms_are_right(executed: Any) -> None:

@@ -172,19 +172,22 @@ def test_a_complement_is_right_where_each_stride_is_a_multiple_of_what_the_small
 
 @pytest.mark.emulator
 @pytest.mark.parametrize(
-    ("name", "says", "times"),
+    ("name", "says", "times", "past"),
     [
-        ("half a complement", "no fault", {0, 1}),
-        ("values overlap", "MissingBarrier", {0, 1, 2}),
-        ("tile too narrow", "MissingBarrier", {1, 2}),
-        ("the same, copying", "OutOfBounds", {1, 2}),
+        ("half a complement", "no fault", {0, 1}, 0),
+        ("values overlap", "MissingBarrier", {0, 1, 2}, 0),
+        ("tile too narrow", "MissingBarrier", {1, 2}, 128),
+        ("the same, copying", "OutOfBounds", {1, 2}, 128),
     ],
 )
-def test_mistakes_and_what_the_count_says(chapter: ModuleType, name: str, says: str, times: set[int]) -> None:
+def test_mistakes_and_what_the_count_says(
+    chapter: ModuleType, name: str, says: str, times: set[int], past: int
+) -> None:
     changed = notebooks.changed(CHAPTER, chapter.MISTAKES[name])
     launch = changed.launcher(changed.add_kernel, changed.one_by_one)
     assert says in mistakes.report(launch, torch.randn(64, 512), torch.randn(64, 512)).splitlines()[0]
-    assert set(chapter.claims(changed.dealt, changed.one_by_one, chapter.tiles_down, 64, 512)) == times
+    counted = chapter.claims(changed.dealt, changed.one_by_one, chapter.tiles_down, 64, 512)
+    assert set(counted[: 64 * 512]) == times and np.count_nonzero(counted[64 * 512 :]) == past
     assert set(chapter.claims(chapter.dealt, chapter.one_by_one, chapter.tiles_down, 64, 512)) == {1}
 
 

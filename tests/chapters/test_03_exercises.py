@@ -58,6 +58,13 @@ BODIES = {
     fragment = cute.make_fragment_like(source)
     cute.copy(copy, source, fragment, pred=guard)
     cute.copy(copy, fragment, target, pred=guard)""",
+    "unguarded_store": """
+    thr_copy = copy.get_slice(tid)
+    cut = lambda tensor: thr_copy.partition_S(cute.local_tile(tensor, (T, T), (m, n)))
+    source, target, coordinates = cut(x), cut(y), cut(cute.make_identity_tensor(x.shape))
+    fragment = cute.make_fragment_like(source)
+    cute.copy(copy, source, fragment, pred=inside(coordinates, x.shape))
+    cute.copy(copy, fragment, target)""",
     "nothing": "pass",
     "unknown": "y[tid, 0] = nothing_of_this_name",
 }
@@ -172,6 +179,7 @@ WRONG: dict[int, dict[str, str]] = {  # a part of what the check has to say
     2: {
         "unguarded_kernel": "OutOfBounds",
         "rows_only": "OutOfBounds",
+        "unguarded_store": "the store has elements that no load has filled",
         "ignores_x": "elements of y are wrong",
         "writes_nan": "elements of y are wrong",
         "changes_x": "your answer changes x",

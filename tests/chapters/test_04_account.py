@@ -252,10 +252,13 @@ WRONG = {  # a part of what the check has to say
         "lambda bM, bN, bK: str(bM * bN / (2 * (bM + bN)))": "is a number, not text",
         "lambda bM, bN, bK: (32, 1)": "is a number, not tuple",
         "lambda bM, bN, bK: None": "is a number, not None",
+        "lambda bM, bN, bK: bM * bN * bK / (2 * (bM * bK + bN * bK + bM * bN))": "the bytes of C are in it",
     },
     4: {
         "lambda A, B: scalar_gemm(A, B)": "M=100",
         "lambda A, B: 3 * (A @ B.T)": "elements are wrong",
+        "lambda A, B: torch.mm(A, B.T)": "`scalar_gemm` has not computed it",
+        "lambda A, B: reference.gemm(A, B)": "`scalar_gemm` has not computed it",
         "lambda A, B: A.zero_() @ B.zero_().T": "elements are wrong",
         "lambda A, B: A.new_zeros(A.shape[0], B.shape[0])": "elements are wrong",
         "lambda A, B: A.new_full((A.shape[0], B.shape[0]), float('nan'))": "elements are wrong",

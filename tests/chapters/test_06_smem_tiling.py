@@ -17,7 +17,7 @@ import cutetut
 from cutetut.course import notebooks
 from cutetut.inspect import profile, sass
 from cutetut.inspect.compiled import KernelInfo, inspect
-from cutetut.measure import bench, mistakes
+from cutetut.measure import bench, mistakes, records
 from tests.chapters import benchmarks, contract
 from tests.chapters.products import (
     assert_product,
@@ -345,3 +345,13 @@ def test_what_the_text_claims_is_in_the_table() -> None:
     assert ours >= 0.85  # what issue 13 asks for
     assert ratio["06 4 fragments ahead, K-major"] < ratio["06 4 fragments ahead"] < ours
     assert ratio["04 scalar FMA"] < ratio["06 1 shared memory, K-major"] < ratio["06 2 no conflicts, M-major"]
+
+
+def test_tiles_come_from_l2_as_fast_as_the_text_says() -> None:
+    """2.5 GB in 209 us, 12 TB/s: of chapter 15's probe, a row of A and of B for each K and each tile of C."""
+    loads = records.read("15_past_cublas", "probes")["loads"]
+    size = {"bM": 128, "bN": 256, "cluster along M": 1, "along N": 1, "M": 5120, "N": 5120, "K": 4096}
+    (probe,) = (row for row in loads if row.items() >= size.items())
+    moved = (5120 // 128) * (5120 // 256) * (128 + 256) * 4096 * 2
+    assert round(moved / 1e9, 1) == 2.5 and round(probe["us"][0]) == 209
+    assert round(moved / probe["us"][0] / 1e6) == 12

@@ -167,7 +167,8 @@ WRONG = {  # a part of what the check has to say
         "((2, 4, 2), (1, 1, 1))": "",
         "((16,), (0,))": "",
         "((4, 4), (1, 8))": "",
-        "((2, 4, 2, 2), (1, 4, 2, 16))": "",
+        "((2, 4, 2, 2), (1, 4, 2, 16))": "has 32 values of k",
+        "((8,), (1,))": "has 8 values of k",
         "None": "not None",
         "float('nan')": "such as",
         "'16'": "",
@@ -191,7 +192,7 @@ WRONG = {  # a part of what the check has to say
         "np.float64(1)": "",
     },
     5: {
-        "first_half": "elements are wrong",
+        "first_half": "elements are wrong: which atoms",
         "nothing": "elements are wrong",
         "nan_sums": "16384 of 16384",
         "from_torch": "",

@@ -12,7 +12,7 @@ import torch
 from cutetut.course import notebooks
 from cutetut.course.difference import difference
 from cutetut.inspect import profile
-from cutetut.measure import bench, mistakes
+from cutetut.measure import bench, mistakes, records
 from tests.chapters.products import (
     assert_product,
     assert_spreads_nan_and_inf,
@@ -296,3 +296,20 @@ def test_an_attempt_can_tell_a_right_result_from_a_wrong_one(chapter: ModuleType
         once, is_right = chapter.attempt(name, size=128)
         once()
         assert is_right() is right
+
+
+def test_the_larger_tile_is_faster_only_where_the_text_says_so() -> None:
+    """At 8192 in all repeats; at 4096 they overlap. And wgmma alone is 1.4 times as fast as mma.sync alone."""
+    rows = {(r["kernel"], r["M"], r["method"].split()[0]): r for r in bench.read(CHAPTER)["rows"]}
+
+    def repeats(plan: str, size: int, method: str) -> list[float]:
+        return list(rows[f"07 {plan}", size, method]["ratio_range"])
+
+    for method in ("burst", "sustained"):
+        (_, small), (large, _) = (repeats(plan, 8192, method) for plan in ("128x128x64, 4 warps", "128x256x64, 8 warps"))
+        assert small < large
+        (_, small), (large, _) = (repeats(plan, 4096, method) for plan in ("128x128x64, 4 warps", "128x256x64, 8 warps"))
+        assert small > large
+    alone = max(row["tflops"][1] for row in records.read(CHAPTER, "ceiling"))
+    wgmma = [r["ours_tflops"] for r in bench.read("08_wgmma")["rows"] if "WGMMA alone" in r["kernel"]]
+    assert round(max(wgmma) / alone, 1) == 1.4

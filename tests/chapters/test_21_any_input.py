@@ -131,17 +131,10 @@ def test_blocks_of_other_sizes(chapter: ModuleType, device: str, step: str, chan
     attentions.agrees(chapter.prepare, device, (1, 2, 1, 300, 500, 128), causal=True, cfg=cfg)
 
 
-@pytest.mark.parametrize("D, change", [(256, {"bN": 80, "buffers": 4}), (64, {"consumers": 2})], ids=str)
-def test_o_leaves_through_the_place_of_q(chapter: ModuleType, device: str, D: int, change: dict[str, Any]) -> None:
-    """Several tiles per CTA, so that the next Q must not come before O has left."""
-    cfg = replace(chapter.CONFIGS[D], step=chapter.step_straight, through_q=True, **change)
-    attentions.agrees(chapter.prepare, device, (1, 3, 1, 300, 200, D), causal=True, cfg=cfg)
-
-
 @pytest.mark.parametrize("step, consumers", [("step_overlap", 1), ("step_turns", 4)])
 def test_numbers_of_consumers(chapter: ModuleType, device: str, step: str, consumers: int) -> None:
     """Also where a consumer's 64 rows see fewer blocks of keys than those below them."""
-    cfg = chapter.Config(getattr(chapter, step), D=64, bN=64, stages=4, consumers=consumers, buffers=1)
+    cfg = chapter.fa.Config(getattr(chapter, step), D=64, bN=64, stages=4, consumers=consumers, buffers=1)
     for shape, given in (
         ((1, 2, 1, 300, 500, 64), {}),
         ((1, 2, 1, 500, 500, 64), {"causal": True}),

@@ -86,7 +86,7 @@ def test_notebooks_run_at_the_same_time(make, capsys, tmp_path):
         execute.run(jobs=0)
 
 
-def test_an_interrupted_run_leaves_no_kernel_behind(make, project, tmp_path):
+def test_an_interrupted_run_says_where_and_leaves_no_kernel_behind(make, project, tmp_path):
     waiting = "import os, pathlib, time\npathlib.Path({!r}).write_text(str(os.getpid()))\ntime.sleep(600)"
     files = [tmp_path / name for name in "ab"]
     for number, file in enumerate(files, start=4):
@@ -95,13 +95,17 @@ def test_an_interrupted_run_leaves_no_kernel_behind(make, project, tmp_path):
         "from pathlib import Path\nfrom cutetut.course import execute, notebooks\n"
         f"notebooks.project_root = lambda: Path({str(project)!r})\nexecute.run(jobs=2)"
     )
-    running = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     deadline = time.monotonic() + 120
     while not all(file.exists() and file.read_text() for file in files):
         assert running.poll() is None and time.monotonic() < deadline
         time.sleep(0.1)
     running.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in running.communicate(timeout=60)[1]
+    printed, errors = running.communicate(timeout=60)
+    assert "KeyboardInterrupt" in errors
+    assert "04_a: in code cell 1\n" in printed and "05_a: in code cell 1\n" in printed
     for file in files:
         with pytest.raises(ProcessLookupError):
             os.kill(int(file.read_text()), 0)

@@ -5,7 +5,8 @@ Every error has a twin that is right, and what is right is compared with numpy.
 # no `from __future__ import annotations`: CuTe DSL reads the annotations of the functions it compiles
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from tests import warm
 pytestmark = pytest.mark.emulator
 N, CTAS = 512, 4
 EXPECTED = np.arange(N) * 2.0 + 1.0
+Launch = Callable[[], None]
 
 
 @pytest.fixture(autouse=True)
@@ -113,22 +115,41 @@ class Two:
                 for peer in set(range(gpus.count)) - {gpu}:
                     assert cudart.cudaDeviceEnablePeerAccess(peer, 0) == (cudart.cudaError_t.cudaSuccess,)
 
-    def give(self, how: str = "release", scope: str = "sys", gpu: int = 0, stream: Any = None) -> None:
-        with torch.cuda.device(gpu):
-            give(from_dlpack(self.x), from_dlpack(self.flag), how, scope, number(stream, gpu))
+    def give(self, how: str = "release", scope: str = "sys", gpu: int = 0, stream: Any = None) -> Launch:
+        return loaded(give, gpu, stream, (self.x, self.flag), (how, scope))
 
     def take(
         self, how: str = "acquire", scope: str = "sys", wanted: int = CTAS, gpu: int = 1, flag: Any = None,
         stream: Any = None,
-    ) -> None:  # fmt: skip
-        with torch.cuda.device(gpu):
-            flag = from_dlpack(self.flag if flag is None else flag)
-            take(from_dlpack(self.x), flag, from_dlpack(self.y), wanted, how, scope, number(stream, gpu))
+    ) -> Launch:  # fmt: skip
+        flag = self.flag if flag is None else flag
+        return loaded(take, gpu, stream, (self.x, flag, self.y), (wanted, how, scope))
+
+    def relay(self, further: torch.Tensor, gpu: int) -> Launch:
+        return loaded(relay, gpu, None, (self.flag, further), ())
 
     def done(self) -> None:
         for gpu in range(gpus.count):
             torch.cuda.synchronize(gpu)
         np.testing.assert_array_equal(self.y.cpu().numpy(), EXPECTED)
+
+
+def loaded(function: Any, gpu: int, stream: Any, tensors: tuple, constants: tuple) -> Launch:
+    """A launch whose code the GPUs have: loading it would wait for what runs there."""
+    args = [from_dlpack(tensor) for tensor in tensors]
+    with torch.cuda.device(gpu):
+        compiled = cute.compile(function, *args, *constants, number(stream, gpu)).to()
+
+    def launch() -> None:
+        with torch.cuda.device(gpu):
+            compiled(*args, number(stream, gpu))
+
+    return launch
+
+
+def launch(*launches: Launch) -> None:
+    for each in launches:
+        each()
 
 
 def number(stream: Any, gpu: int) -> cuda.CUstream:
@@ -181,7 +202,7 @@ def test_streams_belong_to_a_gpu() -> None:
         assert torch.cuda.current_device() == 1 and torch.cuda.current_stream() == stream
     assert torch.cuda.current_device() == 0 and torch.cuda.current_stream(1) != torch.cuda.current_stream(0)
     with pytest.raises(CudaCallError, match="stream of GPU 1 while GPU 0"):
-        two.give(stream=stream)
+        launch(two.give(stream=stream))
 
 
 # -- peer memory -----------------------------------------------------------------------------------
@@ -189,9 +210,9 @@ def test_streams_belong_to_a_gpu() -> None:
 
 def test_memory_of_another_gpu_needs_peer_access() -> None:
     two = Two(peers=False)
-    two.give()
+    launch(two.give())
     torch.cuda.synchronize(0)
-    two.take()
+    launch(two.take())
     with pytest.raises(OutOfBounds, match=r"on GPU 0: GPU 1 has no peer access") as caught:
         torch.cuda.synchronize(1)
     assert caught.value.kind == "no-peer-access"
@@ -199,8 +220,7 @@ def test_memory_of_another_gpu_needs_peer_access() -> None:
 
 def test_with_peer_access_it_is_read() -> None:
     two = Two()
-    two.give()
-    two.take()
+    launch(two.give(), two.take())
     two.done()
     assert cudart.cudaDeviceEnablePeerAccess(1, 0)[0] == cudart.cudaError_t.cudaErrorPeerAccessAlreadyEnabled
     assert torch.cuda.can_device_access_peer(0, 1) and not torch.cuda.can_device_access_peer(1, 1)
@@ -216,22 +236,20 @@ def test_a_kernel_waits_for_a_flag_of_another_gpu(
 ) -> None:
     monkeypatch.setenv("CUTETUT_SCHEDULE", schedule)
     two = Two()
-    for launch in (two.take, two.give) if taker_first else (two.give, two.take):
-        launch()
+    give, take = two.give(), two.take()
+    launch(*(take, give) if taker_first else (give, take))
     two.done()
 
 
 def test_torch_waits_for_the_launches_of_the_gpus_it_uses() -> None:
     two = Two()
-    two.give()
-    two.take()
+    launch(two.give(), two.take())
     assert float(two.y.sum()) == EXPECTED.sum()
 
 
 def test_a_flag_that_nobody_raises_is_a_deadlock_of_all_gpus() -> None:
     two = Two()
-    two.take(wanted=CTAS + 1)
-    two.give()
+    launch(two.take(wanted=CTAS + 1), two.give())
     with pytest.raises(Deadlock, match="it holds 4"):
         torch.cuda.synchronize(1)
 
@@ -239,16 +257,25 @@ def test_a_flag_that_nobody_raises_is_a_deadlock_of_all_gpus() -> None:
 def test_two_gpus_that_wait_for_each_other_are_both_told() -> None:
     two = Two()
     further = torch.zeros(1, dtype=torch.int32, device="cuda:1")
-    with torch.cuda.device(1):
-        relay(from_dlpack(two.flag), from_dlpack(further), number(None, 1))
-    two.take(flag=further, gpu=0, wanted=1)
+    launch(two.relay(further, 1), two.take(flag=further, gpu=0, wanted=1))
     with pytest.raises(Deadlock, match=r"(?s)and on GPU [01], kernel (relay|take)"):
         torch.cuda.synchronize(0)
 
 
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_first_launch_loads_onto_all_gpus_and_waits_for_them(direct: bool) -> None:
+    """As on two H200s, which hung; the twin that loads before is `test_a_kernel_waits_for_a_flag_of_another_gpu`."""
+    two = Two()
+    launch(two.take())
+    x, flag, more = from_dlpack(two.x), from_dlpack(two.flag), ("release", "sys", number(None, 0))
+    late = partial(give, x, flag, *more) if direct else partial(cute.compile(give, x, flag, *more), x, flag, more[-1])
+    with pytest.raises(Deadlock, match=r"take_kernel(?s:.*)launches what this waits for only after it has loaded"):
+        late()
+
+
 def test_the_host_may_wait_too_early() -> None:
     two = Two()
-    two.take()
+    launch(two.take())
     with pytest.raises(Deadlock, match=r"launches what this waits for only after torch's sum"):
         two.y.sum()
 
@@ -259,8 +286,7 @@ def test_the_host_may_wait_too_early() -> None:
 @pytest.mark.parametrize(("giver", "taker"), [("gpu", "sys"), ("sys", "gpu"), ("gpu", "gpu")])
 def test_a_flag_of_one_gpus_scope_is_told(giver: str, taker: str) -> None:
     two = Two()
-    two.give(scope=giver)
-    two.take(scope=taker)
+    launch(two.give(scope=giver), two.take(scope=taker))
     with pytest.raises(MissingBarrier, match="not at the scope of the system") as caught:
         two.done()
     assert caught.value.kind == "narrow-scope" and "flag" in str(caught.value)
@@ -269,8 +295,7 @@ def test_a_flag_of_one_gpus_scope_is_told(giver: str, taker: str) -> None:
 @pytest.mark.parametrize(("giver", "taker"), [("gpu", "sys"), ("sys", "gpu"), ("sys", "sys")])
 def test_fences_need_the_scope_of_the_system_too(giver: str, taker: str) -> None:
     two = Two()
-    two.give("fence", giver)
-    two.take("fence", taker)
+    launch(two.give("fence", giver), two.take("fence", taker))
     if giver == taker:
         return two.done()
     with pytest.raises(MissingBarrier, match="# taken") as caught:
@@ -283,9 +308,8 @@ def test_fences_need_the_scope_of_the_system_too(giver: str, taker: str) -> None
 @pytest.mark.parametrize("taker_first", [True, False])
 def test_data_without_an_order_is_told(giver: str, taker: str, taker_first: bool) -> None:
     two = Two()
-    launches = [lambda: two.give(giver), lambda: two.take(taker)]
-    for launch in reversed(launches) if taker_first else launches:
-        launch()
+    give, take = two.give(giver), two.take(taker)
+    launch(*(take, give) if taker_first else (give, take))
     with pytest.raises(MissingBarrier, match=r"(?s)by GPU [01], which .* on GPU [01].*# (taken|given)") as caught:
         two.done()
     assert caught.value.kind == "missing-gpu-order"
@@ -293,20 +317,20 @@ def test_data_without_an_order_is_told(giver: str, taker: str, taker_first: bool
 
 def test_the_host_orders_two_gpus_by_waiting() -> None:
     two = Two()
-    two.give("none")
+    launch(two.give("none"))
     torch.cuda.synchronize(0)
-    two.take("none")
+    launch(two.take("none"))
     two.done()
 
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_an_event_orders_two_gpus(waits: bool) -> None:
     two = Two()
-    two.give("none")
+    launch(two.give("none"))
     event = torch.cuda.current_stream(0).record_event()
     if waits:
         torch.cuda.current_stream(1).wait_event(event)
-    two.take("none")
+    launch(two.take("none"))
     if waits:
         return two.done()
     with pytest.raises(MissingBarrier):
@@ -317,20 +341,15 @@ def test_an_event_orders_two_gpus(waits: bool) -> None:
 def test_who_has_heard_of_it_passes_it_on() -> None:
     two = Two()
     further = torch.zeros(1, dtype=torch.int32, device="cuda:2")
-    two.take(flag=further, wanted=1)
-    with torch.cuda.device(2):
-        relay(from_dlpack(two.flag), from_dlpack(further), number(None, 2))
-    two.give()
+    launch(two.take(flag=further, wanted=1), two.relay(further, 2), two.give())
     two.done()
 
 
 def test_a_later_launch_knows_what_an_earlier_one_has_waited_for() -> None:
     two = Two()
     further = torch.zeros(1, dtype=torch.int32, device="cuda:1")
-    two.give()
-    with torch.cuda.device(1):
-        relay(from_dlpack(two.flag), from_dlpack(further), number(None, 1))
-    two.take("none")  # on the same stream: the relay has waited
+    # take is on the stream of the relay, which has waited
+    launch(two.give(), two.relay(further, 1), two.take("none"))
     two.done()
 
 
@@ -338,8 +357,7 @@ def test_a_later_launch_knows_what_an_earlier_one_has_waited_for() -> None:
 def test_on_two_streams_of_one_gpu_the_scope_of_the_gpu_is_enough(scope: str) -> None:
     two = Two()
     two.y = torch.zeros(N, device="cuda:0")
-    two.take(scope=scope, gpu=0, stream=torch.cuda.Stream(device=0))
-    two.give(scope=scope, gpu=0)
+    launch(two.take(scope=scope, gpu=0, stream=torch.cuda.Stream(device=0)), two.give(scope=scope, gpu=0))
     if scope == "gpu":
         return two.done()
     with pytest.raises(MissingBarrier, match="on another stream of GPU 0"):
@@ -349,13 +367,11 @@ def test_on_two_streams_of_one_gpu_the_scope_of_the_gpu_is_enough(scope: str) ->
 
 def test_after_an_error_the_gpus_go_on() -> None:
     two = Two()
-    two.give("none")
-    two.take("none")
+    launch(two.give("none"), two.take("none"))
     with pytest.raises(EmulatorError):
         two.done()
     two = Two(peers=False)
-    two.give()
-    two.take()
+    launch(two.give(), two.take())
     two.done()
 
 

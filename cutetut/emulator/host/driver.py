@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from ..errors import EmulatorError, InternalError
-from . import cuda_api, dlpack, launches, live, stream_order, torch_streams
+from . import cuda_api, dlpack, launches, live, ranks, stream_order, together, torch_streams
 from .compilation import compiled_once, engine_with_our_calls, keep_artifacts, once_per_place, unseen
 from .cuda_api import CudaCallError
 from .host_calls import flight
@@ -29,6 +29,7 @@ from .patches import Patches
 
 ARCH = "sm_90a"
 PREFIXES = ("CUTE_DSL", "CUTE_EXPERIMENTAL_DSL")
+LOADING = "it has loaded a kernel's code: a first launch loads onto all GPUs and waits for them (`.to()` loads, too)"
 
 _patches = Patches()
 _environment: dict[str, str | None] = {}
@@ -81,9 +82,14 @@ def install(dump_dir: str) -> None:
 
 
 def _nothing_to_unload(load: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """Load as the DSL does, but own no library: a module may be collected when real CUDA is back in place."""
+    """Load as the DSL does, but own no library: a module may be collected when real CUDA is back in place.
+
+    The DSL loads onto all GPUs, which waits for what one process has them do (seen on two H200s, in chapter 26).
+    """
 
     def wrapped(self: Any) -> list[Any]:
+        if not ranks.several():
+            together.run_until(lambda work: True, LOADING)
         load(self)
         return []
 
