@@ -123,10 +123,10 @@ def packed_agree(
     spans = [[slice(*pair) for pair in itertools.pairwise(each)] for each in ends]
     for number, (q, k) in enumerate(zip(*spans, strict=True)):
         if number != spoiled:
-            mine = [Q[:, :, q], K[:, :, k], V[:, :, k]]
+            own, known, values = Q[:, :, q], K[:, :, k], V[:, :, k]
             diagonal = keys[number] - queries[number] if align == "bottom-right" else 0
-            seen = visible(mine[0], mine[1], False, diagonal, None, window)
-            assert_attention(out[:, :, q], LSE[:, :, q], *mine, seen, D**-0.5)
+            seen = visible(own, known, False, diagonal, None, window)
+            assert_attention(out[:, :, q], LSE[:, :, q], own, known, values, seen, D**-0.5)
 
 
 def assert_named(said: str, named: str, out: torch.Tensor, expected: torch.Tensor) -> None:
