@@ -117,16 +117,17 @@ def _execute_all(
 ) -> None:
     """Call finished(path, seconds, executed notebook or Failure) as each is done; options are those of `executed`.
 
-    An interruption ends all kernels, and prints where each was.
+    Whatever ends this early ends all kernels; an interruption prints where each was.
     """
     with ThreadPoolExecutor(jobs) as pool:
         started = {pool.submit(_attempt, path, options): path for path in paths}
         try:
             for done in as_completed(started):
                 finished(started[done], *done.result())
-        except BaseException:
+        except BaseException as problem:
             pool.shutdown(wait=False, cancel_futures=True)
-            print("interrupted", *_running, sep="\n  ", flush=True)
+            if isinstance(problem, KeyboardInterrupt):
+                print("interrupted", *_running, sep="\n  ", flush=True)
             _kill_kernels()
             raise
 

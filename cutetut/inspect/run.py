@@ -29,6 +29,8 @@ OWN_ALIGNMENT = 512  # bytes: where a GPU's memory would place a tensor of its o
 @contextlib.contextmanager
 def emulated() -> Iterator[None]:
     """The emulator in place of the GPU, where it is not there already."""
+    import cutlass  # noqa: F401  # with it comes this process's backend, the emulator perhaps
+
     from cutetut.emulator.host import driver
 
     if driver.installed():

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -58,3 +62,14 @@ def test_a_call_runs_what_was_prepared_and_the_emulator_is_gone_afterwards(on_gp
             run.prepare(copy, (x, y, 64), run.in_place)()
         assert driver.installed() and torch.equal(y, x)
     assert driver.installed() is not on_gpu
+
+
+def test_emulated_comes_before_the_dsl_is_imported() -> None:
+    """The import activates the emulator, too: installed twice, a compilation crashed the process."""
+    code = (
+        "import cutetut\nfrom cutetut.inspect import run\nwith run.emulated():\n"
+        "    from cutlass.utils import HardwareInfo\n    print(HardwareInfo().get_max_active_clusters(1))"
+    )
+    environment = {**os.environ, "CUTETUT_BACKEND": "emulator"}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0 and ran.stdout.splitlines()[-1] == "132", ran.stderr

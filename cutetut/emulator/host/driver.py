@@ -40,19 +40,19 @@ def install(dump_dir: str) -> None:
 
     PTX and cubin of every compilation are written to `dump_dir`.
     """
-    if _patches:
-        return
-    for prefix in PREFIXES:
-        for name, value in (("ARCH", ARCH), ("DISABLE_FILE_CACHING", "1"), ("DUMP_DIR", dump_dir)):
-            _set_environment(f"{prefix}_{name}", value)
-    reread_environment()
-    import cutlass.testing
+    import cutlass.testing  # may activate this process's backend, which calls this function
     from cutlass._mlir_helpers import op
     from cutlass.base_dsl import compiler, dsl, jit_executor
     from cutlass.base_dsl.export import external_binary_module
     from cutlass.cute import runtime, testing
     from cutlass.cutlass_dsl import cuda_jit_executor
 
+    if _patches:
+        return
+    for prefix in PREFIXES:
+        for name, value in (("ARCH", ARCH), ("DISABLE_FILE_CACHING", "1"), ("DUMP_DIR", dump_dir)):
+            _set_environment(f"{prefix}_{name}", value)
+    reread_environment()
     for module, table in cuda_api.tables().items():
         for name, function in table.items():
             _patches.set(module, name, function)
@@ -68,7 +68,7 @@ def install(dump_dir: str) -> None:
     _patches.set(dsl.BaseDSL, "_func", _guard(dsl.BaseDSL._func, _arguments_of_direct_call))
     _patches.set(ours, "__call__", _guard(ours.__call__, _arguments_of_compiled))
     _patches.set(ours, "to", _guard(ours.to))
-    _patches.set(ours, "_load_cuda_library", _nothing_to_unload(ours._load_cuda_library))
+    _patches.set(ours, "_load_cuda_library", _loads_onto_all_gpus(ours._load_cuda_library))
     _patches.set(compiled, "run_compiled_program", _guard(compiled.run_compiled_program))
     _patches.set(executor, "run_compiled_program", _guard(executor.run_compiled_program))
     call = executor.__call__
@@ -81,10 +81,11 @@ def install(dump_dir: str) -> None:
     live.settle()
 
 
-def _nothing_to_unload(load: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """Load as the DSL does, but own no library: a module may be collected when real CUDA is back in place.
+def _loads_onto_all_gpus(load: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """Load as the DSL does, onto all GPUs: wait first for what this process has them do (chapter 26 saw it).
 
-    The DSL loads onto all GPUs, which waits for what one process has them do (seen on two H200s, in chapter 26).
+    Among ranks nothing is waited for: the hosts, threads here, would do so with the DSL's lock in their hands.
+    The loaded function owns no library: it may be collected when real CUDA is back in place.
     """
 
     def wrapped(self: Any) -> list[Any]:
