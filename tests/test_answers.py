@@ -126,6 +126,16 @@ def test_an_answer_that_ends_the_program_is_not_right(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "not yet: your answer calls exit()\n"
 
 
+def test_a_hint_has_no_codes_for_colours(capsys: pytest.CaptureFixture[str]) -> None:
+    @answers.judged
+    def check(answer: Any) -> None:
+        raise NotYet(answer)
+
+    check("\x1b[91m\x1b[1merror[PHASE]:\x1b[0m no, see a[0]\x1b[9")  # the last one was cut off
+    check("plain\x1b")
+    assert capsys.readouterr().out == "not yet: error[PHASE]: no, see a[0]\nnot yet: plain\n"
+
+
 # Answers that are called or launched --------------------------------------------------------------------------------
 
 
