@@ -34,6 +34,7 @@ NOT_REWRITTEN = re.compile(r"range_constexpr should be preprocessed|dynamic rang
 COLOUR = re.compile(r"\x1b(?:\[[0-9;]*m?)?")  # a terminal's code for a colour, perhaps cut off in the middle
 
 LATE_INDEX = "error[PHASE_DYNAMIC_INDEX]"  # Python's list or tuple gets an index that only a thread knows
+LATE_IF = "error[PHASE_DYNAMIC_TO_STATIC_BOOL]"  # Python is to decide by a value that only a thread knows
 
 
 class NotYet(Exception):
@@ -157,6 +158,11 @@ def attempted(make: Callable[[], Made]) -> Made:
             raise NotYet(
                 "a Python list or tuple needs an index that is known while the kernel is traced: "
                 "a thread's number is not, and `range` counts at run time"
+            ) from None
+        if LATE_IF in COLOUR.sub("", str(error)):
+            raise NotYet(
+                "Python cannot decide while the kernel is traced about a value that only a thread has: "
+                "put @cute.jit above the function, and the DSL rewrites its `if`; or use cutlass.max or cute.where"
             ) from None
         raise NotYet(one_line(error)) from None
 

@@ -250,6 +250,25 @@ def test_an_index_that_comes_too_late_for_a_tuple_is_told_in_plain_words(counted
         answers.emulated(launch, torch.ones(32), torch.zeros(32), by_a_counter if counted else by_a_thread)
 
 
+def by_if(y: cute.Tensor) -> None:
+    if y[0] > 0:
+        y[0] = 1.0
+
+
+def by_max(y: cute.Tensor) -> None:
+    y[0] = max(y[0], 1.0)
+
+
+@pytest.mark.parametrize("part", [by_if, by_max])
+def test_a_decision_that_comes_too_late_for_python_is_told_with_its_remedies(part: Any) -> None:
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        part(y)
+
+    with pytest.raises(NotYet, match="a value that only a thread has: put @cute.jit above the function"):
+        answers.emulated(launch, torch.ones(32), torch.zeros(32), kernel)
+
+
 def test_outputs_may_be_written_to_and_inputs_may_not() -> None:
     x, y = torch.ones(32), torch.zeros(32)
     answers.emulated(launch, x, y, erases, outputs=2)
