@@ -1,7 +1,9 @@
 """Asynchronous stores and reductions into another CTA's shared memory (PTX ISA sections 9.7.9.12, 9.7.13.6).
 
 st.async and red.async carry register values; like a bulk copy they report their bytes to an mbarrier
-that lies beside the destination.
+that lies beside the destination.  Who waits there knows of these bytes, and not of what the issuing thread did before:
+section 8.9.1.1 says so of bulk copies, and ptxas (CUDA 13.0) puts no memory barrier in front of an st.async, as it does
+in front of mbarrier.arrive.release.cluster.
 """
 
 from __future__ import annotations
