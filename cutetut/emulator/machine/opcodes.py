@@ -46,6 +46,7 @@ class Opcode:
 
 
 OPS: dict[str, Opcode] = {}
+REFUSED: dict[str, str] = {}  # by their names, instructions that are not emulated on purpose, and why
 
 
 class UnitState:
@@ -172,6 +173,11 @@ def opcode(
     return register
 
 
+def refuse(mnemonic: str, why: str) -> None:
+    """Say why an instruction of this name is not emulated on purpose."""
+    REFUSED[mnemonic] = why
+
+
 def lookup(inst: Instruction) -> Opcode:
     """Find the entry for an instruction: the longest registered prefix of its dotted name wins.
 
@@ -182,7 +188,7 @@ def lookup(inst: Instruction) -> Opcode:
         entry = OPS.get(".".join(parts[:n]))
         if entry is not None:
             return entry
-    raise unsupported(inst)
+    raise unsupported(inst, REFUSED.get(parts[0], ""))
 
 
 def unsupported(inst: Instruction, why: str = "") -> UnknownInstruction:

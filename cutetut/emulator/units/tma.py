@@ -233,6 +233,7 @@ def decode_tensor_reduce(inst: Instruction, machine: Machine) -> Step:
 @opcode("cp.async.bulk.prefetch", unit="tma", section="9.7.9.25.5, 9.7.9.27.3", results=0, forms=".tensor and plain")
 def decode_bulk_prefetch(inst: Instruction, machine: Machine) -> Step:
     """A prefetch into L2 changes no value."""
+    _check_words(inst)
     return lambda sel: None
 
 
