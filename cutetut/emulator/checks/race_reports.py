@@ -43,11 +43,12 @@ class Reports:
 
     def unusable(
         self, shadow: Shadow, wrote: np.ndarray, host: np.ndarray, threads: np.ndarray, access: Access,
-        lenient: bool,
+        marks: bool,
     ) -> np.ndarray | None:  # fmt: skip
         """Threads meet bytes that nothing wrote, that are on their way, or that are an mbarrier's.
 
-        Returns None where that is no mistake, or the accesses that are none (see unwritten.py).
+        Returns None where that is no mistake, or the accesses that are none: of unwritten bytes if the instruction
+        marks what it finds (see unwritten.py).
         """
         rows = wrote.reshape(len(threads), -1)
         for state in (stamps.MBARRIER, stamps.IN_FLIGHT):
@@ -59,7 +60,7 @@ class Reports:
         bad = (rows == stamps.UNWRITTEN).any(axis=1)
         if not access.loads or not bad.any():
             return None
-        if lenient:
+        if marks:
             return ~bad
         at = int(host[bad][0]) + int(np.flatnonzero(rows[bad][0] == stamps.UNWRITTEN)[0]) * shadow.granule
         self._tell("uninitialized", self.unwritten(at, threads[bad], "load of"), access.inst)

@@ -165,7 +165,7 @@ class Mbarriers(UnitState):
         barrier.gathered = known if barrier.gathered is None else barrier.gathered.join(known)
         barrier.arrivals.append(Arrival(inst, threads, arrivals))
         self.users.setdefault(inst.index, set()).add(barrier.offset)
-        self._settle(barrier)
+        self._complete_if_due(barrier)
 
     def expect(self, barrier: Mbarrier, nbytes: int, inst: Instruction, threads: np.ndarray) -> None:
         """Expect more bytes in the current phase."""
@@ -178,9 +178,9 @@ class Mbarriers(UnitState):
     def complete_bytes(self, barrier: Mbarrier, nbytes: int) -> None:
         """An asynchronous copy has delivered bytes."""
         barrier.bytes -= nbytes
-        self._settle(barrier, told_of_bytes=True)
+        self._complete_if_due(barrier, told_of_bytes=True)
 
-    def _settle(self, barrier: Mbarrier, told_of_bytes: bool = False) -> None:
+    def _complete_if_due(self, barrier: Mbarrier, told_of_bytes: bool = False) -> None:
         self.machine.pending.events += 1
         if barrier.pending or barrier.bytes:
             return
@@ -219,10 +219,10 @@ class Mbarriers(UnitState):
         if waiter.result is not None:
             waiter.result[threads] = answer
         if answer:
-            self.meet(barrier, threads, "relaxed" in waiter.inst.parts)
+            self.learn(barrier, threads, "relaxed" in waiter.inst.parts)
         self.machine.scheduler.wake(threads)
 
-    def meet(self, barrier: Mbarrier, threads: np.ndarray, relaxed: bool) -> None:
+    def learn(self, barrier: Mbarrier, threads: np.ndarray, relaxed: bool) -> None:
         """Threads have seen a phase complete: what its arrivals came after, and its copies, is behind them, too.
 
         After a relaxed wait only a fence makes it so.
@@ -432,7 +432,7 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
             if done.any():
                 reports.check_parity(machine.unit(Mbarriers), barrier, mine[done], inst)
                 machine.unit(Mbarriers).note(barrier, inst, int(phase[done][0]), mine[done])
-                machine.unit(Mbarriers).meet(barrier, mine[done], relaxed)
+                machine.unit(Mbarriers).learn(barrier, mine[done], relaxed)
             if not done.all():
                 sleepers = mine[~done]
                 result[sleepers] = False

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..checks.clocks import TENSORMAP
 from ..checks.ordering import Ordering
-from ..checks.tensormaps import TensorMaps
+from ..checks.tensormaps import MAP_BYTES, TensorMaps
 from ..errors import IllegalInstruction, Misaligned
 from ..machine.access import Access, Kind
 from ..machine.memory import HOST, index, threads_of
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ..machine.machine import Machine
     from ..ptx.syntax import Instruction
 
-MAP_BYTES = 128
 TF32_BIT = 1 << 16  # of word 1: f32 elements hold tf32
 
 

@@ -21,12 +21,13 @@ from ..machine.memory import SHARED_BASE
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.pending import Operation
 from ..machine.ranges import Ranges
+from ..machine.threads import WARPGROUP
 from ..numbers.matrix_formats import NBYTES, to_float64
 from ..numbers.rounding import UINT
 from ..ptx.syntax import Immediate, Operand, Vector
 from .wgmma_fragments import Fragment
-from .wgmma_operands import WARPGROUP, Place, a_from_registers
 from .wgmma_operands import Descriptor as Descriptor
+from .wgmma_operands import Place, a_from_registers
 from .wgmma_operands import a_register_map as a_register_map
 from .wgmma_operands import accumulator_map as accumulator_map
 from .wgmma_operands import operand_offsets as operand_offsets
