@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from .. import findings
 from ..errors import EmulatorError, UnknownInstruction, ptx_line
 from ..ptx.syntax import Instruction
 from .machine import Machine
@@ -30,6 +31,7 @@ Decoder = Callable[[Instruction, Machine], Step]
 class Opcode:
     """One mnemonic: `forms` lists the modifiers that are emulated, `section` its place in the PTX ISA.
 
+    `role` and `starts` go to findings.py, which tells of an instruction in a report by them.
     `results` is how many leading operands are written.  `joins` marks warp-wide instructions, whose
     threads must arrive together: "warp" for all live threads of the warp, or the position of the
     member-mask operand.
@@ -155,18 +157,24 @@ def wrapper(make: Callable[[Machine], Wrapper]) -> Callable[[Machine], Wrapper]:
 def opcode(
     *mnemonics: str,
     unit: str,
+    role: str = findings.EXECUTES,
+    starts: str = "",
     forms: str = "",
     section: str,
     results: int = 1,
     joins: int | str | None = None,
     ends_block: bool = False,
 ) -> Callable[[Decoder], Decoder]:
-    """Register a decoder for one or more mnemonics (the text before the first dot that selects it)."""
+    """Register a decoder for one or more mnemonics (the text before the first dot that selects it).
+
+    role: what the instruction does to a location, in one word; starts: of an asynchronous one, what it starts.
+    """
 
     def register(decode: Decoder) -> Decoder:
         for name in mnemonics:
             if name in OPS:
                 raise ValueError(f"{name} is registered twice")
+            findings.describe(name, role, starts)
             OPS[name] = Opcode(name, unit, forms, section, decode, results, joins, ends_block)
         return decode
 

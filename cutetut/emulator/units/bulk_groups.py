@@ -96,7 +96,7 @@ def decode_commit(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("cp.async.bulk.wait_group", unit="tma", forms="{.read} N", section="9.7.9.28.2", results=0)
+@opcode("cp.async.bulk.wait_group", unit="tma", role="waits", forms="{.read} N", section="9.7.9.28.2", results=0)
 def decode_wait(inst: Instruction, machine: Machine) -> Step:
     """Wait until at most N groups are under way; with .read only their sources must be free."""
     read_only = inst.parts[-1] == "read"

@@ -100,7 +100,7 @@ class Operands:
         return machine.generic if space == "generic" else machine.memory
 
 
-@opcode("ld", "ldu", unit="memory", section="9.7.9.8, 9.7.9.9, 9.7.9.10",
+@opcode("ld", "ldu", unit="memory", role="reads", section="9.7.9.8, 9.7.9.9, 9.7.9.10",
         forms="{.weak .relaxed .acquire .volatile}{.scope}{.global .shared .local .param .const}{.nc}{cache and "
               "eviction hints}{.v2 .v4 .v8}.b8-.b128 .u .s .f")  # fmt: skip
 def decode_ld(inst: Instruction, machine: Machine) -> Step:
@@ -198,7 +198,7 @@ def _load_128(inst: Instruction, machine: Machine, access: Operands) -> Step:
     return step
 
 
-@opcode("st", unit="memory", section="9.7.9.11", results=0,
+@opcode("st", unit="memory", role="writes", section="9.7.9.11", results=0,
         forms="{.weak .relaxed .release .volatile}{.scope}{.global .shared .local .param}{cache and eviction hints}"
               "{.v2 .v4 .v8}.b8-.b128 .u .s .f")  # fmt: skip
 def decode_st(inst: Instruction, machine: Machine) -> Step:
@@ -321,7 +321,7 @@ def decode_createpolicy(inst: Instruction, machine: Machine) -> Step:
     return lambda sel: d.__setitem__(sel, 0)
 
 
-@opcode("membar", "fence", unit="memory", section="9.7.13.4", results=0,
+@opcode("membar", "fence", unit="memory", role="fences", section="9.7.13.4", results=0,
         forms="{.sc .acq_rel .acquire .release}.cta .cluster .gpu .sys")  # fmt: skip
 def decode_fence(inst: Instruction, machine: Machine) -> Step:
     """Memory operations happen one after the other here; what a fence orders is in checks/locations.py."""
@@ -342,7 +342,7 @@ _ASYNC = {  # forms of fence.proxy, and what they bring into view of the async p
 }
 
 
-@opcode("fence.proxy", unit="memory", section="9.7.13.4", results=0,
+@opcode("fence.proxy", unit="memory", role="fences", section="9.7.13.4", results=0,
         forms=".async{.global .shared::cta .shared::cluster}, .alias, .tensormap::generic")  # fmt: skip
 def decode_fence_proxy(inst: Instruction, machine: Machine) -> Step:
     """Make ordinary stores visible to the async proxy (TMA, WGMMA)."""

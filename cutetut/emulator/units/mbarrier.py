@@ -320,7 +320,8 @@ def _check(inst: Instruction, words: int, extra: set[str] | None = None) -> None
             raise unsupported(inst, f"modifier .{part}")
 
 
-@opcode("mbarrier.init", unit="mbarrier", forms=".shared.b64 [addr], count", section="9.7.13.15.9", results=0)
+@opcode("mbarrier.init", unit="mbarrier", role="initialises", forms=".shared.b64 [addr], count",
+        section="9.7.13.15.9", results=0)
 def decode_init(inst: Instruction, machine: Machine) -> Step:
     """Make a barrier that expects `count` arrivals per phase."""
     _check(inst, 2)
@@ -334,7 +335,8 @@ def decode_init(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("mbarrier.inval", unit="mbarrier", forms=".shared.b64 [addr]", section="9.7.13.15.10", results=0)
+@opcode("mbarrier.inval", unit="mbarrier", role="invalidates", forms=".shared.b64 [addr]",
+        section="9.7.13.15.10", results=0)
 def decode_inval(inst: Instruction, machine: Machine) -> Step:
     """Unmake a barrier, so that its memory can be used for something else."""
     _check(inst, 2)
@@ -347,7 +349,8 @@ def decode_inval(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("mbarrier.arrive", "mbarrier.arrive_drop", unit="mbarrier", section="9.7.13.15.13, 9.7.13.15.14",
+@opcode("mbarrier.arrive", "mbarrier.arrive_drop", unit="mbarrier", role="arrives",
+        section="9.7.13.15.13, 9.7.13.15.14",
         forms="{.expect_tx .noComplete}{.release .relaxed}{.cta .cluster}{.shared::cta .shared::cluster}.b64 "
               "state|_, [addr]{, count | bytes}")  # fmt: skip
 def decode_arrive(inst: Instruction, machine: Machine) -> Step:
@@ -383,8 +386,11 @@ def decode_arrive(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("mbarrier.expect_tx", "mbarrier.complete_tx", unit="mbarrier", section="9.7.13.15.11, 9.7.13.15.12",
-        forms="{.relaxed}{.cta .cluster}{.shared::cta .shared::cluster}.b64 [addr], bytes", results=0)  # fmt: skip
+_TX = "{.relaxed}{.cta .cluster}{.shared::cta .shared::cluster}.b64 [addr], bytes"
+
+
+@opcode("mbarrier.expect_tx", unit="mbarrier", role="announces", section="9.7.13.15.11", forms=_TX, results=0)
+@opcode("mbarrier.complete_tx", unit="mbarrier", role="completes", section="9.7.13.15.12", forms=_TX, results=0)
 def decode_tx(inst: Instruction, machine: Machine) -> Step:
     """Announce bytes, or report them delivered, without arriving."""
     _check(inst, 2)
@@ -402,7 +408,8 @@ def decode_tx(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("mbarrier.test_wait", "mbarrier.try_wait", unit="mbarrier", section="9.7.13.15.16", ends_block=True,
+@opcode("mbarrier.test_wait", "mbarrier.try_wait", unit="mbarrier", role="waits",
+        section="9.7.13.15.16", ends_block=True,
         forms="{.parity}{.acquire .relaxed}{.cta .cluster}{.shared::cta}.b64 p, [addr], phase{, limit}")  # fmt: skip
 def decode_wait(inst: Instruction, machine: Machine) -> Step:
     """Ask whether a phase is complete.
@@ -458,7 +465,7 @@ def decode_pending_count(inst: Instruction, machine: Machine) -> Step:
     return lambda sel: d.__setitem__(sel, state[sel] >> np.uint64(32))
 
 
-@opcode("fence.mbarrier_init", unit="mbarrier", forms=".release.cluster", section="9.7.13.4", results=0)
+@opcode("fence.mbarrier_init", unit="mbarrier", role="fences", forms=".release.cluster", section="9.7.13.4", results=0)
 def decode_fence_init(inst: Instruction, machine: Machine) -> Step:
     """Make the initialisation of mbarriers visible to the cluster and to the async proxy."""
     return lambda sel: machine.unit(Ordering).fence_proxy(sel, (INITS,))

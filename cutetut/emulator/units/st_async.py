@@ -94,7 +94,7 @@ class _Remote:
 
 @opcode(
     "st.async",
-    unit="cluster",
+    unit="cluster", role="writes", starts="asynchronous store",
     section="9.7.9.12",
     results=0,
     forms="{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.v2 .v4}.{b32 b64 u32 u64 s32 s64 f32 f64}",
@@ -132,7 +132,7 @@ def decode_store(inst: Instruction, machine: Machine) -> Step:
 
 @opcode(
     "red.async",
-    unit="cluster",
+    unit="cluster", role="updates", starts="asynchronous reduction",
     section="9.7.13.7",
     results=0,
     forms="{.relaxed}{.cluster}.shared::cluster.mbarrier::complete_tx::bytes.{add min max inc dec and or xor}.type",
