@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import EmulatorError, IllegalInstruction, InFlight, MissingBarrier, MissingFence, Place, Uninitialized
-from ..findings import Location
+from ..findings import Location, role_of
 from ..machine.access import Access, Kind
 from ..machine.machine import Machine
 from ..machine.memory import HOST, index
@@ -404,8 +404,8 @@ class Reports:
                 if mask >> lane & 1 and stamp.agent < len(known) and known[stamp.agent] >= stamp.time]  # fmt: skip
 
     def _did(self, stamp: Stamp) -> str:
-        base = self.machine.kernel.body[stamp.inst].parts[0]
-        return "changed with an atomic operation" if base in ("atom", "red") else "stored to"
+        role = role_of(self.machine.kernel.body[stamp.inst].opcode, "")
+        return "changed with an atomic operation" if role == "updates" else "stored to"
 
     def _thread(self, stamp: Stamp) -> int | None:
         """The thread that made a stamp, or started what did; None for copies that report to an mbarrier."""

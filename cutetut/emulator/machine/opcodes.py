@@ -31,7 +31,8 @@ Decoder = Callable[[Instruction, Machine], Step]
 class Opcode:
     """One mnemonic: `forms` lists the modifiers that are emulated, `section` its place in the PTX ISA.
 
-    `role` and `starts` go to findings.py, which tells of an instruction in a report by them.
+    `stores` is the position of the operand that says where it may write global memory: it does, unless
+    the first state space in its name is another one.
     `results` is how many leading operands are written.  `joins` marks warp-wide instructions, whose
     threads must arrive together: "warp" for all live threads of the warp, or the position of the
     member-mask operand.
@@ -45,6 +46,7 @@ class Opcode:
     results: int = 1
     joins: int | str | None = None
     ends_block: bool = False  # its step returns where to go next
+    stores: int | None = None
 
 
 OPS: dict[str, Opcode] = {}
@@ -164,6 +166,7 @@ def opcode(
     results: int = 1,
     joins: int | str | None = None,
     ends_block: bool = False,
+    stores: int | None = None,
 ) -> Callable[[Decoder], Decoder]:
     """Register a decoder for one or more mnemonics (the text before the first dot that selects it).
 
@@ -175,7 +178,7 @@ def opcode(
             if name in OPS:
                 raise ValueError(f"{name} is registered twice")
             findings.describe(name, role, starts)
-            OPS[name] = Opcode(name, unit, forms, section, decode, results, joins, ends_block)
+            OPS[name] = Opcode(name, unit, forms, section, decode, results, joins, ends_block, stores)
         return decode
 
     return register
@@ -191,12 +194,16 @@ def lookup(inst: Instruction) -> Opcode:
 
     Raises UnknownInstruction when there is none.
     """
-    parts = inst.parts
-    for n in range(len(parts), 0, -1):
-        entry = OPS.get(".".join(parts[:n]))
-        if entry is not None:
-            return entry
-    raise unsupported(inst, REFUSED.get(parts[0], ""))
+    entry = registered(inst)
+    if entry is None:
+        raise unsupported(inst, REFUSED.get(inst.parts[0], ""))
+    return entry
+
+
+def registered(inst: Instruction) -> Opcode | None:
+    """The same, or None."""
+    names = (".".join(inst.parts[:n]) for n in range(len(inst.parts), 0, -1))
+    return next((OPS[name] for name in names if name in OPS), None)
 
 
 def unsupported(inst: Instruction, why: str = "") -> UnknownInstruction:

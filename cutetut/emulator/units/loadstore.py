@@ -198,7 +198,7 @@ def _load_128(inst: Instruction, machine: Machine, access: Operands) -> Step:
     return step
 
 
-@opcode("st", unit="memory", role="writes", section="9.7.9.11", results=0,
+@opcode("st", unit="memory", role="writes", stores=0, section="9.7.9.11", results=0,
         forms="{.weak .relaxed .release .volatile}{.scope}{.global .shared .local .param}{cache and eviction hints}"
               "{.v2 .v4 .v8}.b8-.b128 .u .s .f")  # fmt: skip
 def decode_st(inst: Instruction, machine: Machine) -> Step:

@@ -69,7 +69,7 @@ def _space(inst: Instruction, machine: Machine) -> Space:
 
 @opcode(
     "tensormap.replace",
-    unit="tma", role="writes",
+    unit="tma", role="writes", stores=0,
     section="9.7.9.28",
     results=0,
     forms=f".tile.{{{' '.join(FIELDS)}}}{{.global .shared::cta}}.b1024.{{b32 b64}} [map], {{ordinal,}} value",
@@ -140,7 +140,7 @@ def _write(
         HOST[4][index(space.locate(address, sel, accesses[1]), 4)] = bits
 
 
-@opcode("tensormap.cp_fenceproxy", unit="tma", role="copies", section="9.7.13.4.3", results=0, joins="warp",
+@opcode("tensormap.cp_fenceproxy", unit="tma", role="copies", stores=0, section="9.7.13.4.3", results=0, joins="warp",
         forms=".global.shared::cta.tensormap::generic.release.{scope}.sync.aligned [to], [from], 128")  # fmt: skip
 def decode_cp_fenceproxy(inst: Instruction, machine: Machine) -> Step:
     """A warp copies a tensor map from shared to global memory, for TMA instructions after an acquiring fence."""
