@@ -77,6 +77,7 @@ READS_OF = {  # waits with .read for all but so many groups, one after the other
 }  # fmt: skip
 
 
+@pytest.mark.emulator
 @pytest.mark.parametrize("buffer", [0, 1])
 @pytest.mark.parametrize("waits", READS_OF)
 def test_a_read_wait_frees_all_groups_but_the_newest(
