@@ -107,6 +107,26 @@ def test_a_fault_in_a_notebook_ends_it_with_the_cells_line(tmp_path: Path) -> No
     assert "x (8,) float32" in done.stderr and "fill(from_dlpack(x), 7)" in done.stderr
 
 
+INSPECTED = """
+from cutetut import answers
+from cutetut.inspect import diagnose, profile
+
+x = torch.zeros(32)
+answers.emulated(fill, x, 7)
+print(x.sum().item(), profile.count(fill, torch.zeros(32), 7).requests("st"))
+print(profile.count(fill, torch.zeros(32, device="cuda"), 7).requests("st"))
+diagnose.diagnose(fill, torch.zeros(8), 7)
+fill(from_dlpack(x), 7)
+"""
+
+
+def test_what_chapters_inspect_in_the_emulator_lies_in_host_memory_here_too(tmp_path: Path) -> None:
+    """The checks of exercises judge with tensors on the CPU; elsewhere in the notebook a kernel cannot reach them."""
+    done = emulate(notebook(tmp_path / "page.ipynb", KERNEL_CELL, INSPECTED), cwd=tmp_path)
+    assert done.stdout.startswith("224.0 1\n1\nOutOfBounds: store of 4 bytes"), done.stdout + done.stderr
+    assert done.returncode == 1 and "x (32,) float32 is in the host's memory" in done.stderr
+
+
 def test_a_notebook_leaves_the_process_as_it_was(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def state() -> tuple[Any, ...]:
         return sys.modules["__main__"], sys.excepthook, sys.displayhook, list(sys.path)
