@@ -133,6 +133,24 @@ def test_the_cloud_task_installs_what_is_missing(there: tuple[str, ...], tmp_pat
     assert log.exists() == (len(there) < 2) and (not log.exists() or "apt-get install" in log.read_text())
 
 
+def test_the_readme_begins_with_what_a_reader_needs() -> None:
+    text = (ROOT / "README.md").read_text()
+    ways = "## Start", "**In the", "**On your", "**On a GPU"
+    order = "ladder.svg", "git clone ", "```text", *ways, "## Two commands", "make test", "## Results"
+    places = [text.index(part) for part in order]
+    assert places == sorted(places) and text.count("git clone ") == 1
+
+
+def test_the_readmes_commands_are_those_of_the_files_that_they_start() -> None:
+    text = (ROOT / "README.md").read_text()
+    header = [line[4:] for line in (ROOT / "Dockerfile").read_text().splitlines() if line.startswith("#   docker")]
+    commands = [command.strip() for line in header for command in line.split("&&")]
+    cloud = (ROOT / "examples/cloud/README.md").read_text()
+    commands += re.findall(r"`((?:sky launch|modal run) .+?)`", cloud)
+    assert len(commands) == 6 and all(f"`{command}`" in text for command in commands)
+    assert all((ROOT / file).is_file() for file in re.findall(r"examples/cloud/\w+\.\w+", text))
+
+
 def test_binder_installs_the_pinned_packages() -> None:
     lines = (ROOT / "binder" / "requirements.txt").read_text().splitlines()
     assert "-r ../requirements.txt" in lines and "-e .." in lines
