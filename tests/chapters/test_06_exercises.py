@@ -95,6 +95,7 @@ OTHERS = {  # the solution of exercise 4 with these lines replaced
     "zeros_for_the_inputs": (FETCHED, ERASED),
     "not_a_number": (STEP, '        tCrC.fill(float("nan"))\n'),
     "one_step_at_a_time": (STEP, STEPS),
+    "second_buffer_first": ("buffer = kt % 2\n", "buffer = (kt + 1) % 2\n"),
 }
 
 
@@ -192,7 +193,7 @@ RIGHT = {
         "lambda: cute.make_layout(((2, 2), (2, 4)), stride=((2, 4), (1, 8)))",
     ],
     3: ["element_by_element", "compiled_function", "beta_first"],
-    4: ["two_buffers_kernel", "ring_kernel", "one_step_at_a_time"],
+    4: ["two_buffers_kernel", "ring_kernel", "one_step_at_a_time", "second_buffer_first"],
 }
 
 
