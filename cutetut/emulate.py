@@ -17,6 +17,7 @@ driver's own functions.  Its kernels run in the emulator.  Everything else is as
 from __future__ import annotations
 
 import atexit
+import builtins
 import contextlib
 import itertools
 import json
@@ -27,6 +28,7 @@ import tempfile
 import traceback
 import types
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -228,7 +230,7 @@ def _status(script: str, module: bool) -> int:
         elif script.endswith(".ipynb"):
             _run_cells(script)
         else:
-            runpy.run_path(script, run_name="__main__")
+            _run_file(script)
         together.run_until(lambda work: work.rank == host_ranks.number(), "the end of the program")
         return 0
     except host_ranks.Ended:
@@ -249,6 +251,21 @@ def _status(script: str, module: bool) -> int:
         return 1
     finally:
         sys.stdout.flush()
+
+
+def _run_file(script: str) -> None:
+    """Run a script as `__main__`; as under `python`, its file's name is absolute, and sys.argv has the one typed."""
+    path = os.path.abspath(script)
+    if path.endswith(".pyc") or zipfile.is_zipfile(path):
+        runpy.run_path(path, run_name="__main__")
+        return
+    main, before = types.ModuleType("__main__"), sys.modules["__main__"]
+    vars(main).update(__file__=path, __cached__=None, __builtins__=builtins)
+    sys.modules["__main__"] = main
+    try:
+        exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), vars(main))
+    finally:
+        sys.modules["__main__"] = before
 
 
 def _run_cells(notebook: str) -> None:

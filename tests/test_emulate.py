@@ -99,6 +99,14 @@ def test_a_notebook_runs_cell_by_cell(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["page.ipynb"]
 
 
+def test_a_script_that_leaves_its_folder_first_is_compiled(tmp_path: Path) -> None:
+    """CuTe DSL reads the source of a kernel, whose script was named from the folder that it leaves."""
+    text = f"import os\nos.chdir('/')\n{KERNEL_CELL}\nx = torch.zeros(32, device='cuda')\nfill(from_dlpack(x), 7)"
+    (tmp_path / "script.py").write_text(f"{text}\nprint(x.sum().item())\n")
+    done = emulate(Path("script.py"), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "224.0\n"), done.stderr
+
+
 def test_a_fault_in_a_notebook_ends_it_with_the_cells_line(tmp_path: Path) -> None:
     cells = (KERNEL_CELL, "x = torch.zeros(8, device='cuda')\nfill(from_dlpack(x), 7)", "print('not reached')")
     done = emulate(notebook(tmp_path / "page.ipynb", *cells), cwd=tmp_path)
@@ -153,13 +161,18 @@ PLAIN = {
     "missing import": "import no_such_module_at_all",
     "own excepthook": "import sys\nsys.excepthook = lambda *a: print('mine', a[0].__name__)\n1 / 0",
     "other folder": "import os\nos.chdir('/')\nprint(os.getcwd(), os.path.isabs(__file__))\nimport neighbour",
+    "name as typed": "import os, sys\nprint(sys.argv[0], __file__, __spec__, __package__)\nos.chdir('/')\n1 / 0",
     "main guard": "if __name__ == '__main__':\n    print('main', __import__('__main__').__dict__ is globals())",
 }
 
 
+@pytest.mark.parametrize("typed", ["absolute", "relative"])
 @pytest.mark.parametrize("name", PLAIN)
-def test_plain_scripts_behave_as_under_python(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    script = tmp_path / "script.py"
+def test_plain_scripts_behave_as_under_python(
+    name: str, typed: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "script.py" if typed == "absolute" else Path("script.py")
     script.write_text(PLAIN[name] + "\n")
     (tmp_path / "neighbour.py").write_text("VALUE = 42\n")
     expected = subprocess.run(
