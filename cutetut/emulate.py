@@ -33,6 +33,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from . import backend, torchrun
+from .course import notebooks
 from .emulator import findings
 from .emulator.checks import tolerance
 from .emulator.errors import EmulatorError
@@ -83,8 +84,8 @@ def run(
             file=sys.stderr,
         )
         return 2
-    if ranks and script.endswith(".ipynb"):
-        print("cutetut emulate: a notebook cannot run as ranks, a script can", file=sys.stderr)
+    if not module and script.endswith(".ipynb") and (problem := _problem_of(script, ranks)):
+        print(f"cutetut emulate: {problem}", file=sys.stderr)
         return 1
     file = Path(report).absolute()  # the script may change the folder
     try:
@@ -268,13 +269,23 @@ def _run_file(script: str) -> None:
         sys.modules["__main__"] = before
 
 
+def _problem_of(notebook: str, ranks: int) -> str:
+    """Why a notebook cannot run, if that is so; raises ModuleNotFoundError where IPython is not installed."""
+    import IPython  # noqa: F401
+
+    try:
+        notebooks.notebook(notebook)
+    except notebooks.NotebookError as error:
+        return str(error)
+    return "a notebook cannot run as ranks, a script can" if ranks else ""
+
+
 def _run_cells(notebook: str) -> None:
     """Run the code cells of a notebook in order, as a kernel of IPython would; raises what a cell raises."""
-    import nbformat
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
-    cells = [cell for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "code"]
+    cells = notebooks.notebook(notebook).cells
     with tempfile.TemporaryDirectory(prefix="cutetut-ipython-") as folder:
         config = Config(HistoryManager={"enabled": False}, InteractiveShell={"colors": "nocolor"})
         shell = InteractiveShell.instance(config=config, ipython_dir=folder)

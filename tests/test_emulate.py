@@ -107,6 +107,14 @@ def test_a_script_that_leaves_its_folder_first_is_compiled(tmp_path: Path) -> No
     assert (done.returncode, done.stdout) == (0, "224.0\n"), done.stderr
 
 
+@pytest.mark.parametrize("text", ['{"cells": [', "[]", '{"metadata": {}}'])
+def test_what_is_no_notebook_is_one_line(text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "page.ipynb").write_text(text)
+    assert run(str(tmp_path / "page.ipynb"), []) == 1
+    error = capfd.readouterr().err
+    assert error.startswith("cutetut emulate: page.ipynb is not a valid notebook: ") and error.count("\n") == 1
+
+
 def test_a_fault_in_a_notebook_ends_it_with_the_cells_line(tmp_path: Path) -> None:
     cells = (KERNEL_CELL, "x = torch.zeros(8, device='cuda')\nfill(from_dlpack(x), 7)", "print('not reached')")
     done = emulate(notebook(tmp_path / "page.ipynb", *cells), cwd=tmp_path)
