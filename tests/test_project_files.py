@@ -72,6 +72,12 @@ def test_the_dockerfile_passes_its_linter() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_user_of_the_image_owns_the_folder_that_it_installs_into() -> None:
+    as_root, as_user = (ROOT / "Dockerfile").read_text().split("USER 1000\n")
+    (folder,) = re.findall(r"^WORKDIR (\S+)", as_user.split("\nFROM ")[0], re.MULTILINE)
+    assert f"install -d -o 1000 -g 1000 {folder}\n" in as_root
+
+
 def test_images_are_the_same_everywhere_and_fit_the_pinned_torch() -> None:
     files = ("Dockerfile", "examples/cloud/skypilot.yaml", "examples/cloud/modal_app.py")
     images = {image for name in files for image in IMAGE.findall((ROOT / name).read_text())}
