@@ -61,7 +61,7 @@ def run(
     """Run a script, a notebook or, by its name, a module as `__main__` with its arguments.
 
     With ranks it runs so many times at once, as torchrun starts it; torchrun itself is understood, too. gpus: as many
-    as there are ranks, or one.
+    as there are ranks, or as a notebook asks the function `gpus` for, or one.
 
     Returns the exit status `python` would have.
 
@@ -84,12 +84,14 @@ def run(
             file=sys.stderr,
         )
         return 2
-    if not module and script.endswith(".ipynb") and (problem := _problem_of(script, ranks)):
-        print(f"cutetut emulate: {problem}", file=sys.stderr)
-        return 1
+    if is_notebook := not module and script.endswith(".ipynb"):
+        if problem := _problem_of(script, ranks):
+            print(f"cutetut emulate: {problem}", file=sys.stderr)
+            return 1
+    number = gpus or ranks or (notebooks.notebook(script).gpus if is_notebook else 1)
     file = Path(report).absolute()  # the script may change the folder
     try:
-        with _unchanged_process(), emulated_gpu(warn, waive, settings, gpus or ranks or 1) as found:
+        with _unchanged_process(), emulated_gpu(warn, waive, settings, number) as found:
             sys.argv = [script, *args]
             sys.path[0:1] = [os.getcwd() if module else str(Path(script).resolve().parent)]
             status = _as_ranks(ranks, script, module) if ranks else _status(script, module)
@@ -150,7 +152,8 @@ atexit.register(_for_good.close)
 def gpus(number: int) -> list[str]:
     """So many GPUs for the rest of the process, real ones or emulated, each of which may use the others' memory.
 
-    Returns their names, "cuda:0" and so on. Raises Refused on a host that has GPUs, but too few.
+    Returns their names, "cuda:0" and so on. Raises Refused on a host that has GPUs, but too few, and where a program
+    runs that was given fewer emulated ones.
     """
     import torch
     from cuda.bindings import runtime
@@ -158,6 +161,8 @@ def gpus(number: int) -> list[str]:
     if not backend.activate().on_gpu:
         if devices.count < number:
             _for_good.close()
+            if backend.activate().device == "cuda":  # what exists already cannot become one of several
+                raise Refused(f"{devices.count} GPU is emulated here, not {number}: cutetut emulate --gpus {number}")
             _for_good.enter_context(emulated_gpu(gpus=number))
     elif torch.cuda.device_count() < number:
         raise Refused(f"{torch.cuda.device_count()} GPU is here, not {number}; CUTETUT_BACKEND=emulator has them")
