@@ -90,7 +90,8 @@ def _add_emulate(commands: Subcommands) -> None:
         emulate.add_argument(option, metavar=values, help=f"{meaning} (or {variable} in the environment)")
     emulate.add_argument(
         "--gpus", type=_count, metavar="N",
-        help="how many GPUs the script sees, which run at the same time; 1, or as many as there are ranks",
+        help="how many GPUs the script sees, which run at the same time; 1, or as many as there are ranks, or as a "
+        "notebook asks for",
     )  # fmt: skip
     emulate.add_argument(
         "--ranks", type=_count, default=0, metavar="N",

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 URLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
 IMAGE = re.compile(r"pytorch/pytorch:[\w.-]+")
 
+DEV_CONTAINER = str(ROOT / "tests" / "schemas" / "devContainer.base.schema.json")
 SCHEMAS = {
     "vendor.github-workflows": [".github/workflows/*.yml", "examples/ci/.github/workflows/*.yml"],
     "vendor.github-issue-config": [".github/ISSUE_TEMPLATE/config.yml"],
@@ -30,6 +31,7 @@ SCHEMAS = {
     "vendor.dependabot": [".github/dependabot.yml"],
     "vendor.readthedocs": [".readthedocs.yaml"],
     "vendor.citation-file-format": ["CITATION.cff"],
+    DEV_CONTAINER: [".devcontainer/**/devcontainer.json"],
 }
 
 
@@ -40,11 +42,15 @@ def run_tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def check(schema: str, *files: str) -> Result:
-    """What `check-jsonschema` does with the files; in this process, because a new one imports for a second."""
-    return CliRunner().invoke(check_jsonschema.main, ["--builtin-schema", schema, *files])
+    """What `check-jsonschema` does with the files; in this process, because a new one imports for a second.
+
+    The schema is one that it brings, or a file.
+    """
+    option = "--schemafile" if schema.endswith(".json") else "--builtin-schema"
+    return CliRunner().invoke(check_jsonschema.main, [option, schema, *files])
 
 
-@pytest.mark.parametrize("schema", SCHEMAS)
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: Path(schema).name)
 def test_files_fit_their_schemas(schema: str) -> None:
     files = sorted(str(path) for pattern in SCHEMAS[schema] for path in ROOT.glob(pattern))
     assert files
@@ -56,11 +62,20 @@ def test_the_schemas_refuse_a_wrong_file(tmp_path: Path) -> None:
     (tmp_path / "workflow.yml").write_text("on: push\njobs: {test: {steps: [{run: make test}]}}\n")  # runs on nothing
     done = check("vendor.github-workflows", str(tmp_path / "workflow.yml"))
     assert done.exit_code == 1 and "runs-on" in done.output
+    (tmp_path / "devcontainer.json").write_text('{"image": "debian", "postCreateComand": "make setup"}')
+    done = check(DEV_CONTAINER, str(tmp_path / "devcontainer.json"))
+    assert done.exit_code == 1 and "'postCreateComand' was unexpected" in done.output
 
 
 def test_the_dockerfile_passes_its_linter() -> None:
     done = run_tool("hadolint", "Dockerfile")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_user_of_the_image_owns_the_folder_that_it_installs_into() -> None:
+    as_root, as_user = (ROOT / "Dockerfile").read_text().split("USER 1000\n")
+    (folder,) = re.findall(r"^WORKDIR (\S+)", as_user.split("\nFROM ")[0], re.MULTILINE)
+    assert f"install -d -o 1000 -g 1000 {folder}\n" in as_root
 
 
 def test_images_are_the_same_everywhere_and_fit_the_pinned_torch() -> None:
@@ -79,6 +94,14 @@ def test_dev_containers_name_what_exists(folder: str) -> None:
         dockerfile = ROOT / folder / config["build"]["dockerfile"]
         assert f" AS {config['build']['target']}\n" in dockerfile.read_text()
         assert (ROOT / folder / config["build"]["context"]).resolve() == ROOT
+
+
+def test_both_dev_containers_bring_what_the_editor_recommends() -> None:
+    recommended = set(json.loads((ROOT / ".vscode/extensions.json").read_text())["recommendations"])
+    for folder in (".devcontainer", ".devcontainer/gpu"):
+        config = json.loads((ROOT / folder / "devcontainer.json").read_text())
+        brought = set(config["customizations"]["vscode"]["extensions"])
+        assert brought == recommended - {"ms-vscode-remote.remote-containers"}  # which starts the container
 
 
 def test_make_commands_named_in_other_files_exist() -> None:
@@ -114,6 +137,24 @@ def test_the_cloud_task_installs_what_is_missing(there: tuple[str, ...], tmp_pat
     subprocess.run([bash, "-c", setup.splitlines()[0]], env={"PATH": str(tmp_path)}, check=True)
     log = tmp_path / "log"
     assert log.exists() == (len(there) < 2) and (not log.exists() or "apt-get install" in log.read_text())
+
+
+def test_the_readme_begins_with_what_a_reader_needs() -> None:
+    text = (ROOT / "README.md").read_text()
+    ways = "## Start", "**In the", "**On your", "**On a GPU"
+    order = "ladder.svg", "git clone ", "```text", *ways, "## Two commands", "make test", "## Results"
+    places = [text.index(part) for part in order]
+    assert places == sorted(places) and text.count("git clone ") == 1
+
+
+def test_the_readmes_commands_are_those_of_the_files_that_they_start() -> None:
+    text = (ROOT / "README.md").read_text()
+    header = [line[4:] for line in (ROOT / "Dockerfile").read_text().splitlines() if line.startswith("#   docker")]
+    commands = [command.strip() for line in header for command in line.split("&&")]
+    cloud = (ROOT / "examples/cloud/README.md").read_text()
+    commands += re.findall(r"`((?:sky launch|modal run) .+?)`", cloud)
+    assert len(commands) == 6 and all(f"`{command}`" in text for command in commands)
+    assert all((ROOT / file).is_file() for file in re.findall(r"examples/cloud/\w+\.\w+", text))
 
 
 def test_binder_installs_the_pinned_packages() -> None:

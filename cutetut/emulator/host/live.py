@@ -26,6 +26,7 @@ from .dlpack import Span, label
 # Whether a tensor counts as device memory.  Without a GPU every tensor does, unless a script that was
 # written for a GPU runs: then only what it moved to "cuda" does.
 on_device: Callable[[object], bool] = lambda tensor: True  # noqa: E731
+_any_tensor = on_device
 
 _wrappers: weakref.WeakKeyDictionary[Any, tuple[Span, bool]] = weakref.WeakKeyDictionary()
 _buffers: dict[int, ctypes.Array[ctypes.c_uint8]] = {}
@@ -174,6 +175,18 @@ def search(address: int) -> tuple[int, int, str] | None:
 
 # Finds the torch tensor that counts as device memory at an address: any live one, or one that was moved to "cuda".
 lookup: Callable[[int], tuple[int, int, str] | None] = search
+
+
+@contextlib.contextmanager
+def host_memory_counts() -> Iterator[None]:
+    """Every tensor counts as device memory meanwhile, also where a script that was written for a GPU runs."""
+    global on_device, lookup
+    before = on_device, lookup
+    on_device, lookup = _any_tensor, search
+    try:
+        yield
+    finally:
+        on_device, lookup = before
 
 
 def _known_tensor(address: int) -> torch.Tensor | None:
