@@ -23,7 +23,6 @@ ROOT = Path(__file__).resolve().parent.parent
 URLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
 IMAGE = re.compile(r"pytorch/pytorch:[\w.-]+")
 
-DEV_CONTAINER = str(ROOT / "tests" / "schemas" / "devContainer.base.schema.json")
 SCHEMAS = {
     "vendor.github-workflows": [".github/workflows/*.yml", "examples/ci/.github/workflows/*.yml"],
     "vendor.github-issue-config": [".github/ISSUE_TEMPLATE/config.yml"],
@@ -31,7 +30,6 @@ SCHEMAS = {
     "vendor.dependabot": [".github/dependabot.yml"],
     "vendor.readthedocs": [".readthedocs.yaml"],
     "vendor.citation-file-format": ["CITATION.cff"],
-    DEV_CONTAINER: [".devcontainer/**/devcontainer.json"],
 }
 
 
@@ -42,15 +40,11 @@ def run_tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def check(schema: str, *files: str) -> Result:
-    """What `check-jsonschema` does with the files; in this process, because a new one imports for a second.
-
-    The schema is one that it brings, or a file.
-    """
-    option = "--schemafile" if schema.endswith(".json") else "--builtin-schema"
-    return CliRunner().invoke(check_jsonschema.main, [option, schema, *files])
+    """What `check-jsonschema` does with the files; in this process, because a new one imports for a second."""
+    return CliRunner().invoke(check_jsonschema.main, ["--builtin-schema", schema, *files])
 
 
-@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: Path(schema).name)
+@pytest.mark.parametrize("schema", SCHEMAS)
 def test_files_fit_their_schemas(schema: str) -> None:
     files = sorted(str(path) for pattern in SCHEMAS[schema] for path in ROOT.glob(pattern))
     assert files
@@ -62,9 +56,6 @@ def test_the_schemas_refuse_a_wrong_file(tmp_path: Path) -> None:
     (tmp_path / "workflow.yml").write_text("on: push\njobs: {test: {steps: [{run: make test}]}}\n")  # runs on nothing
     done = check("vendor.github-workflows", str(tmp_path / "workflow.yml"))
     assert done.exit_code == 1 and "runs-on" in done.output
-    (tmp_path / "devcontainer.json").write_text('{"image": "debian", "postCreateComand": "make setup"}')
-    done = check(DEV_CONTAINER, str(tmp_path / "devcontainer.json"))
-    assert done.exit_code == 1 and "'postCreateComand' was unexpected" in done.output
 
 
 def test_the_dockerfile_passes_its_linter() -> None:
