@@ -14,8 +14,8 @@ import cutetut
 
 FOLDER = Path(cutetut.__file__).parent
 LAYERS = (
-    "emulator", "columns", "hardware", "backend", "torchrun", "emulate", "check", "reference", "operands", "layouts",
-    "explore", "inspect", "figures", "widgets", "progress", "answers", "course", "measure", "doctor", "cli", "__main__",
+    "emulator", "columns", "hardware", "backend", "torchrun", "check", "reference", "operands", "layouts",
+    "explore", "inspect", "figures", "widgets", "progress", "answers", "course", "emulate", "measure", "doctor", "cli", "__main__",
 )  # fmt: skip
 
 
