@@ -15,7 +15,8 @@ import cutetut
 FOLDER = Path(cutetut.__file__).parent
 LAYERS = (
     "emulator", "columns", "hardware", "backend", "torchrun", "check", "reference", "operands", "layouts",
-    "explore", "inspect", "figures", "widgets", "progress", "answers", "course", "emulate", "measure", "doctor", "cli", "__main__",
+    "explore", "inspect", "figures", "widgets", "progress", "answers", "course", "emulate", "measure", "doctor",
+    "cli", "__main__",
 )  # fmt: skip
 
 
