@@ -104,7 +104,7 @@ def test_decode(
 
 @pytest.mark.parametrize(
     ("page", "heads", "group", "D"),
-    [(16, 1, 4, 64), (48, 2, 4, 64), (64, 1, 4, 64), (16, 2, 4, 128), (16, 4, 8, 64), (16, 3, 2, 64), (16, 2, 9, 64)],
+    [(16, 1, 4, 64), (48, 2, 4, 64), (64, 1, 4, 64), (16, 4, 4, 128), (16, 4, 8, 64), (16, 3, 2, 64), (16, 2, 9, 64)],
 )
 def test_pages(
     chapter: ModuleType, rng: np.random.Generator, device: str, page: int, heads: int, group: int, D: int
@@ -248,7 +248,7 @@ def test_the_chapter_keeps_to_the_contract(chapter: ModuleType) -> None:
 SAYS = {
     "the addition neither releases nor acquires": "MissingBarrier: load of byte",
     "a CTA does not meet before it arrives": "MissingBarrier: load of byte",
-    "lanes do not meet before the slot is filled": "MissingBarrier: store to shared memory",
+    "lanes do not meet before the slot is filled": "warning: store to shared memory",  # a shuffle is in between
 }
 WRONG = {  # rows of O, (batch entry, head), that are wrong; True where they are NaN
     "": ([], False),
@@ -276,7 +276,7 @@ def test_mistakes(chapter: ModuleType, name: str) -> None:
     if name in SAYS:
         assert said.startswith(SAYS[name]), said
         return
-    assert mistakes.faultless(said)
+    assert mistakes.faultless(said) and not said.startswith("warning")
     if name == AGAIN:
         assert chapter.correct(room, expected) and mistakes.faultless(report()) and room[3].isnan().all()
         return
@@ -328,12 +328,12 @@ def test_pages_are_measured_beside_none_and_their_reasons_tried(chapter: ModuleT
         *["24 pages of 16"] * 2, *(f"24 pages of 16, {name}" for name in tried), "24 pages of 64, boxes of 16",
         "24 no hint for L2",
     ]  # fmt: skip
-    assert [row["B"] for row in rows] == [1, 2, 1, 1, 1, 1, 1, 1] and {row["vendor"] for row in rows} == {"without pages"}
+    assert [row["B"] for row in rows] == [1, 2, *[1] * 6] and {row["vendor"] for row in rows} == {"without pages"}
 
 
 @pytest.mark.emulator
 def test_what_the_tried_kernels_differ_in(chapter: ModuleType, rng: np.random.Generator, device: str) -> None:
-    """Requests of a block of K and V: two whole boxes, of one head or of two; twice as many of half a row, or a block."""
+    """Requests of a block of K and V: two, of whole boxes; twice as many of halves of a row, or of a block."""
     Q, K, V = cache(rng, device, 1, 2, 4, 64, 128)
     known = torch.tensor([64], dtype=torch.int32, device=device)
     each, half, unhinted = (notebooks.changed(CHAPTER, chapter.VARIANTS[name]) for name in chapter.VARIANTS)
