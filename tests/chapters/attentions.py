@@ -84,8 +84,8 @@ def agrees(
 ) -> None:  # fmt: skip
     """Two launches by three CTAs, so that each takes several tiles; O and LSE start as NaN, so a row left out is seen.
 
-    prepare: as in chapters 20 and 21; the former has no windows. shape: batch, heads, heads of Q per head of K, queries,
-    keys, D.
+    prepare: as in chapters 20 and 21; the former has no windows. shape: batch, heads, heads of Q per head of K,
+    queries, keys, D.
     """
     Q, K, V = operands(device, *shape, dtype)
     out, LSE = torch.full_like(Q, torch.nan), torch.full(Q.shape[:3], torch.nan, device=device)
