@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from inspect import signature
 from types import ModuleType
 from typing import Any
 
@@ -193,6 +194,37 @@ def test_the_benchmarks_measure_every_pair(chapter: ModuleType, monkeypatch: pyt
     assert row["seen"] == "window 20 + 1 + 3" and row["flops"] == 4 * 32 * 64 * int(seen.sum())
     (row,) = chapter.packed_beside_vendors((40, 1, 23), 64)
     assert row["vendor"] == "cuDNN, one by one" and row["flops"] == 2 * 32 * 64 * (40**2 + 1 + 23**2)
+
+
+PARTS = {"long": 12, "short": 12, "far": 2, "heads": 6, "wide": 10, "windows": 5}  # shapes of each
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_shape_that_a_part_measures_has_a_kernel(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """A shape that is refused would cost the whole part, and show on a GPU host only."""
+    asked: list[Any] = []
+
+    def noted(function: Any) -> Any:
+        def call(*given: Any, **named: Any) -> list[bench.Row]:
+            bound = signature(function).bind(*given, **named)
+            bound.apply_defaults()
+            asked.append(bound.arguments)
+            return []
+
+        return call
+
+    for name in ("beside_vendors", "packed_beside_vendors"):
+        monkeypatch.setattr(chapter, name, noted(getattr(chapter, name)))
+    monkeypatch.setattr(chapter.records, "write", lambda *what: None)
+    assert getattr(chapter, f"benchmark_{part}")() == [] and len(asked) == PARTS[part]
+    for shape in asked:
+        queries, window = shape.get("S", sum(shape.get("lengths", ()))), shape.get("window") or (None, None)
+        heads = shape.get("heads") or 2048 // shape["D"]
+        assert queries in (512, 2048, 4096, 16384, 32768, 65536) and heads % shape.get("group", 1) == 0
+        Q = torch.empty(1, 1, 1, shape["D"])
+        chapter.refuse_config(Q, window, chapter.choose(shape["D"], queries, window[0] is not None))
 
 
 # --- exercises
