@@ -80,14 +80,20 @@ def wrong(out: torch.Tensor, expected: np.ndarray, atol: float = 1e-3) -> int:
 def agrees(
     prepare: Any, device: str, shape: tuple[int, int, int, int, int, int], dtype: torch.dtype = torch.bfloat16,
     causal: bool = False, align: str = "top-left", lengths: list[int] | None = None, scale: float | None = None,
-    window: Window = (None, None), **given: Any,
+    window: Window = (None, None), beyond: float | None = None, laid_out: Any = None, **given: Any,
 ) -> None:  # fmt: skip
     """Two launches by three CTAs, so that each takes several tiles; O and LSE start as NaN, so a row left out is seen.
 
     prepare: as in chapters 20 and 21; the former has no windows. shape: batch, heads, heads of Q per head of K,
-    queries, keys, D.
+    queries, keys, D. beyond: what K and V hold beyond the lengths. laid_out(V): the same numbers in other memory.
     """
     Q, K, V = operands(device, *shape, dtype)
+    known, values = K, V  # what float64 gets
+    if beyond is not None:
+        K, V = K.clone(), V.clone()
+        for b, length in enumerate(lengths or ()):
+            K[b, :, length:] = V[b, :, length:] = beyond
+    V = laid_out(V) if laid_out else V
     out, LSE = torch.full_like(Q, torch.nan), torch.full(Q.shape[:3], torch.nan, device=device)
     numbers = None if lengths is None else torch.tensor(lengths, dtype=torch.int32, device=device)
     if window != (None, None):
@@ -97,17 +103,17 @@ def agrees(
     launch()  # the counter of tiles is back at 0
     diagonal = K.shape[2] - Q.shape[2] if align == "bottom-right" else 0
     seen = visible(Q, K, causal, diagonal, lengths, window)
-    assert_attention(out, LSE, Q, K, V, seen, scale or 1 / math.sqrt(Q.shape[3]))
+    assert_attention(out, LSE, Q, known, values, seen, scale or 1 / math.sqrt(Q.shape[3]))
 
 
 def packed_agree(
     prepare: Any, device: str, queries: list[int], keys: list[int], shape: tuple[int, int, int],
-    window: Window = (None, None), align: str = "top-left", spoiled: int | None = None,
+    window: Window = (None, None), align: str = "top-left", spoiled: int | None = None, value: float = math.nan,
 ) -> None:  # fmt: skip
     """`agrees` for sequences one behind another. What lies behind the last is NaN, in Q, K and V, and stays as it was.
 
-    shape: heads, heads of Q per head of K, D. spoiled: the number of a sequence that is NaN, which may not show in the
-    others.
+    shape: heads, heads of Q per head of K, D. spoiled: the number of a sequence whose K and V are all `value`, which
+    may not show in the others.
     """
     H, group, D = shape
     (q_ends, k_ends) = ends = [[0, *itertools.accumulate(lengths)] for lengths in (queries, keys)]
@@ -115,7 +121,7 @@ def packed_agree(
     Q[:, :, q_ends[-1] :] = K[:, :, k_ends[-1] :] = V[:, :, k_ends[-1] :] = torch.nan
     if spoiled is not None:
         for t in (K, V):
-            t[:, :, k_ends[spoiled] : k_ends[spoiled + 1]] = torch.nan
+            t[:, :, k_ends[spoiled] : k_ends[spoiled + 1]] = value
     out, LSE = torch.full_like(Q, 7.0), torch.full(Q.shape[:3], 7.0, device=device)
     launch = prepare(Q, K, V, out, LSE, window=window, align=align, cu_seqlens=ends, sms=3)
     launch()

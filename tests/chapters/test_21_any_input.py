@@ -52,6 +52,53 @@ def test_lengths(chapter: ModuleType, device: str, lengths: tuple[int, int], cau
     attentions.agrees(chapter.prepare, device, (2, 2, 1, 100, 333, 64), lengths=list(lengths), causal=causal)
 
 
+NUMBERS = [math.nan, math.inf]  # times 0 both are NaN
+
+
+@pytest.mark.parametrize("value", NUMBERS, ids=str)
+@pytest.mark.parametrize("D", [64, 96, 128, 192, 256])
+def test_nothing_beyond_the_lengths_does_harm(chapter: ModuleType, device: str, D: int, value: float) -> None:
+    """Of batches that end in the midst of a block, with one, with the tensor, and before their first key."""
+    attentions.agrees(chapter.prepare, device, (4, 2, 1, 100, 250, D), lengths=[100, 192, 250, 0], beyond=value)
+    attentions.packed_agree(chapter.prepare, device, [90, 70, 30], [70, 200, 60], (2, 1, D), spoiled=1, value=value)
+
+
+SEEN_IN_PART = [  # the step, or what `choose` takes; which keys a row sees
+    (None, {"causal": True}),
+    (None, {"window": (40, 10)}),
+    (None, {"window": (None, 30)}),
+    ("step_turns", {"causal": True}),
+    ("step_overlap", {"causal": True}),
+]
+
+
+@pytest.mark.parametrize("step, given", SEEN_IN_PART, ids=str)
+def test_nor_where_rows_see_a_part_only(chapter: ModuleType, device: str, step: str | None, given: Any) -> None:
+    given = given | ({"step": getattr(chapter, step)} if step else {})
+    attentions.agrees(chapter.prepare, device, (2, 4, 2, 300, 300, 128), lengths=[77, 257], beyond=math.nan, **given)
+
+
+def sequence_first(V: torch.Tensor) -> torch.Tensor:
+    """(S, B, H, D) in memory: from a row to the next is farther than from a batch to the next."""
+    return V.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3)
+
+
+def apart(V: torch.Tensor) -> torch.Tensor:
+    """NaN between the batches, whose distance is no multiple of a row's."""
+    B, H, S, D = V.shape
+    memory = torch.full((B, H * S * D + 8), torch.nan, dtype=V.dtype, device=V.device)
+    return memory[:, : H * S * D].unflatten(1, (H, S, D)).copy_(V)
+
+
+@pytest.mark.parametrize("layout", [sequence_first, apart, torch.Tensor.contiguous])
+def test_lengths_wherever_the_batches_of_v_lie(chapter: ModuleType, device: str, layout: Any) -> None:
+    """K lies elsewhere: it is (B, S, H, D) in memory."""
+    for keys in (333, 1):
+        attentions.agrees(
+            chapter.prepare, device, (3, 2, 1, 70, keys, 64), lengths=[200, 0, 1], beyond=math.inf, laid_out=layout
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize("queries, keys", [(300, 100), (100, 300), (65, 64)])
 def test_bottom_right(chapter: ModuleType, device: str, queries: int, keys: int) -> None:
     """With more queries than keys, the first ones see nothing: O is 0 and LSE -inf."""
@@ -117,6 +164,9 @@ def test_what_is_refused(chapter: ModuleType, device: str) -> None:
             chapter.attention(Q, K, V, **given)
     with pytest.raises(ValueError, match="must be one of"):
         chapter.attention(*(t[..., :32] for t in (Q, K, V)))
+    far = torch.empty_strided((1, 1, 100, 64), (2**34, 64, 64, 1), device="meta", dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match="within 32 GiB"):
+        chapter.dense_spans(Q, far, 0, torch.ones(1, dtype=torch.int32))
 
 
 @pytest.mark.parametrize("scale", [0.02, 1.0])
@@ -199,3 +249,33 @@ def test_nan_of_a_key_reaches_the_rows_that_see_it(chapter: ModuleType, device: 
     ours, _ = chapter.attention(Q, K, V, causal=True)
     assert theirs.isnan().any(3).all()
     assert ours.isnan().any(3)[0, 0].tolist() == [query >= 250 for query in range(300)]
+
+
+BESIDE = [  # batch, heads, heads of Q per head of K, queries, keys, D; causal
+    ((2, 4, 1, 999, 999, 64), True),
+    ((1, 8, 4, 1111, 555, 64), False),
+    ((1, 2, 1, 777, 777, 96), True),
+    ((2, 4, 2, 1500, 1500, 128), True),
+    ((1, 4, 1, 130, 3001, 128), False),
+    ((1, 2, 1, 600, 1234, 192), False),
+    ((1, 2, 1, 1027, 1027, 256), True),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("library", ["cuDNN", "flash-attn"])
+@pytest.mark.parametrize("shape, causal", BESIDE, ids=str)
+def test_as_near_to_float64_as_the_libraries(
+    chapter: ModuleType, device: str, shape: Any, causal: bool, library: str
+) -> None:
+    """And so near to each of them, at lengths that no block divides."""
+    B, H, group, queries, keys, D = shape
+    Q, K, V = attentions.operands(device, B, H, group, queries, keys, D, torch.bfloat16)
+    libraries = chapter.vendors(Q, K, V, causal)
+    if library not in libraries:
+        pytest.skip(f"{library} is not installed: nothing is compared with it")
+    out, LSE = torch.full_like(Q, torch.nan), torch.full(Q.shape[:3], torch.nan, device=device)
+    sides = {"ours": chapter.prepare(Q, K, V, out, LSE, causal=causal), library: libraries[library]}
+    with sdpa_kernel(chapter.VENDOR):
+        errors = chapter.errors_of(sides, out, chapter.fa.exact(Q, K, V, causal)[0])
+    assert errors["ours_error"] <= 1.05 * errors[f"{library}_error"] < 5e-3

@@ -187,8 +187,9 @@ def test_the_benchmarks_measure_every_pair(chapter: ModuleType, monkeypatch: pyt
     monkeypatch.setattr(chapter, "PAIRS", [("21 K6b", "20 K5"), ("overlap, no loads", "cuDNN")])
     assert len(bench.validated(chapter.benchmark(), CHAPTER)) == len(chapter.PAIRS)
     assert timed == [name for name, _ in chapter.PAIRS] and kept == ["mistakes"]
-    rows = chapter.beside_vendors(1, 64, 64, True, group=4, heads=4)
-    assert rows[0]["group"] == 4 and rows[0]["heads"] == 4
+    (row,) = chapter.beside_vendors(1, 64, 64, True, group=4, heads=4, exact=True)
+    assert row["group"] == 4 and row["heads"] == 4
+    assert 0 < row["ours_error"] < 4e-3 and 0 < row["cuDNN_error"] < 5e-3  # of rounding
     (row,) = chapter.beside_vendors(1, 64, 64, False, window=(20, 3))
     seen = attentions.visible(torch.empty(1, 1, 64, 64), torch.empty(1, 1, 64, 64), False, 0, None, (20, 3))
     assert row["seen"] == "window 20 + 1 + 3" and row["flops"] == 4 * 32 * 64 * int(seen.sum())
@@ -196,7 +197,7 @@ def test_the_benchmarks_measure_every_pair(chapter: ModuleType, monkeypatch: pyt
     assert row["vendor"] == "cuDNN, one by one" and row["flops"] == 2 * 32 * 64 * (40**2 + 1 + 23**2)
 
 
-PARTS = {"long": 12, "short": 12, "far": 2, "heads": 6, "wide": 10, "windows": 5}  # shapes of each
+PARTS = {"long": 12, "short": 12, "far": 2, "heads": 6, "wide": 10, "windows": 5, "errors": 6}  # shapes of each
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -222,7 +223,8 @@ def test_every_shape_that_a_part_measures_has_a_kernel(
     for shape in asked:
         queries, window = shape.get("S", sum(shape.get("lengths", ()))), shape.get("window") or (None, None)
         heads = shape.get("heads") or 2048 // shape["D"]
-        assert queries in (512, 2048, 4096, 16384, 32768, 65536) and heads % shape.get("group", 1) == 0
+        assert queries in (512, 2048, 4096, 16384, 32768, 65536) or shape.get("exact")
+        assert heads % shape.get("group", 1) == 0
         Q = torch.empty(1, 1, 1, shape["D"])
         chapter.refuse_config(Q, window, chapter.choose(shape["D"], queries, window[0] is not None))
 
@@ -355,3 +357,11 @@ test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
 
 test_solutions_belong_to_exercises = exercises.solutions_belong_to_exercises(CHAPTER)
+
+
+def test_the_error_is_that_of_each_output(chapter: ModuleType) -> None:
+    """What a function returns, or what it leaves in `out`; an output of NaN has no small error."""
+    wanted, out = torch.tensor([3.0, 4.0], dtype=torch.float64), torch.tensor([3.0, 4.5])
+    sides = {"ours": lambda: None, "theirs": lambda: torch.tensor([3.0, 5.0])}
+    assert chapter.errors_of(sides, out, wanted) == {"ours_error": 0.1, "theirs_error": 0.2}
+    assert not chapter.errors_of({"theirs": lambda: torch.full((2,), torch.nan)}, out, wanted)["theirs_error"] < 1
