@@ -85,6 +85,8 @@ def test_every_split_that_the_model_chooses_in_the_zoo_multiplies_ragged_matrice
         ({"bN": 96, "cluster": 1, "early": False}, BF16),
         ({"bM": 256, "bN": 128, "order": "hilbert"}, FP32),
         ({"cluster": 4, "bN": 64, "order": "row"}, BF16),
+        ({"cluster": 4, "bN": 32, "along": "N"}, BF16),
+        ({"bM": 256, "bN": 160, "along": "N", "overlap": False}, BF16),
         ({"bM": 192, "bN": 192, "consumers": 3, "cluster": 1, "overlap": False}, BF16),
     ],
     ids=str,
@@ -158,11 +160,14 @@ def test_what_is_not_supported_is_refused(chapter: ModuleType, device: str, what
 
 def test_plans_that_cannot_be_made_are_refused(chapter: ModuleType) -> None:
     Wide, Split = chapter.Wide, chapter.Split
-    good = [Wide(), Wide(bN=224), Wide(bN=32, cluster=1), chapter.THREE, Split(), Split(bT=256, parts=2)]
+    good = [
+        Wide(), Wide(bN=224), Wide(bN=32, cluster=1), chapter.THREE, Split(), Split(bT=256, parts=2),
+        Split(bT=128, parts=1, per_sm=2), Split(bW=64, bT=256, parts=1, per_sm=2),
+    ]  # fmt: skip
     bad = [
         Wide(bN=250), Wide(bN=288), Wide(bM=192), Wide(consumers=1), Wide(out=4), Wide(bM=192, consumers=3),
         dataclasses.replace(chapter.THREE, overlap=True), Split(bT=8), Split(bW=192), Split(bT=272), Split(parts=9),
-        Split(bT=256, parts=4), Split(parts=33),
+        Split(bT=256, parts=4), Split(parts=33), Wide(along="K"), Split(bT=144, parts=1, per_sm=2),
     ]  # fmt: skip
     assert [chapter.refusal(plan, 4096) for plan in good] == [""] * len(good)
     assert all(chapter.refusal(plan, 4096) for plan in bad)
@@ -173,8 +178,9 @@ def test_shared_memory_and_registers_are_what_the_plans_say(chapter: ModuleType,
     """The compiled kernels, against a CTA's limit, and against half an SM where two are to fit."""
     C = torch.zeros(256, 256, dtype=BF16, device=device)
     tensors = [chapter.as_cute(C)] * 3
-    for per_sm, bT in ((1, 256), (2, 64)):
-        plan = chapter.Split(bT=bT, parts=1, per_sm=per_sm)
+    for per_sm, bW, bT in ((1, 128, 256), (2, 128, 128), (2, 64, 256)):
+        plan = chapter.Split(bW, bT, 1, per_sm)
+        assert not chapter.refusal(plan, 4096) and chapter.refusal(dataclasses.replace(plan, bT=bT + 16), 4096)
         info = inspect(chapter.cute.compile(chapter.split_launch, *tensors, chapter.current_stream(), plan))
         needed = info.shared_bytes or 0
         assert info.spills == 0 and needed + 1024 <= 233472 // per_sm
@@ -247,10 +253,27 @@ def test_it_predicts_what_was_measured_of_large_products(chapter: ModuleType) ->
         assert abs(expected / measured - 1) < 0.125, (shape, expected, measured)
 
 
+READING = {  # microseconds of few rows, for which the time is that of reading the weights, in CUDA graphs on an H200
+    ((64, 10240, 8192), (128, 64, 1)): 56.5,  # 80 CTAs
+    ((1, 6144, 4096), (64, 16, 1)): 15.6,  # 96
+    ((16, 4096, 14336), (64, 16, 2)): 29.9,  # 128
+}
+
+
+def test_an_sm_gets_a_share_of_the_memorys_bandwidth(chapter: ModuleType) -> None:
+    """Within a tenth; as if 80 SMs could draw all of it, the first would take 42."""
+    for (shape, plan), measured in READING.items():
+        expected = chapter.cost(*shape, chapter.Split(*plan), 2)["seconds"] * 1e6
+        assert abs(expected / measured - 1) < 0.1, (shape, expected, measured)
+
+
 def test_its_waves_are_counted_as_by_hand(chapter: ModuleType) -> None:
     assert chapter.cost(5000, 5000, 5000, chapter.Wide(), 2)["waves"] == 7  # 20 x 20 clusters, 66 at once
     assert chapter.cost(5000, 5000, 5000, chapter.Wide(bN=224), 2)["waves"] == 7  # 20 x 23
     assert chapter.cost(3072, 3072, 8192, chapter.Wide(bN=192), 2)["waves"] == 3  # 12 x 16
+    assert chapter.cost(777, 5000, 1992, chapter.Wide(256, 160), 2)["waves"] == 1  # 2 x 32
+    assert chapter.cost(777, 5000, 1992, chapter.Wide(256, 160, along="N"), 2)["waves"] == 1  # 4 x 16
+    assert chapter.cost(777, 4000, 1992, chapter.Wide(128, 96, along="N"), 2)["waves"] == 3  # 7 x 21
     assert chapter.cost(64, 28672, 4096, chapter.Split(parts=1), 2)["waves"] == 2  # 224 CTAs, 132 at once
     assert chapter.cost(64, 28672, 4096, chapter.Split(parts=1, per_sm=2), 2)["waves"] == 1
 
@@ -264,6 +287,9 @@ def test_what_was_tried_multiplies(chapter: ModuleType, device: str) -> None:
         kernels = notebooks.changed(CHAPTER, lines) if lines else chapter
         small = kernels.Wide(**dataclasses.asdict(plan) | {"bN": 64, "clusters": 1})
         agrees(kernels, device, (260, 72, 200), small)  # two tiles for each consumer of the ping-pong
+    for lines, plan in chapter.TRIED_OF_FEW.values():
+        kernels = notebooks.changed(CHAPTER, lines) if lines else chapter
+        agrees(kernels, device, (13, 136, 520), kernels.Split(**dataclasses.asdict(plan)))
 
 
 @pytest.mark.emulator
@@ -340,8 +366,8 @@ class Proposed:
 def benched(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[ModuleType, list[str]]:
     """The chapter, whose benchmark runs whole on small shapes without a clock, a graph and a cuBLASLt."""
     for name, value in {
-        "SIZE": 256, "ODD": (200, 264, 136), "EARLY": ((32, 128, 256),), "COLD": 1e5, "IN_GRAPH": 2,
-        "TURNS": 4,
+        "SIZE": 256, "ODD": (200, 264, 136), "FEW_TRIED": (5, 136, 256), "EARLY": ((32, 128, 256),), "COLD": 1e5,
+        "IN_GRAPH": 2, "TURNS": 4,
         "PAIRS": {name: chapter.PAIRS[name] for name in ("as it should be", "no early launch")},
         "ZOO": {"odd": [(200, 264, 136)], "few": [(5, 136, 256)], "types": [(32, 128, 256, FP8)]},
         "TRIED": {"what": ([], chapter.Wide(bN=64)), "how": (chapter.PING_PONG, chapter.Wide(bN=64, overlap=False))},
@@ -378,8 +404,9 @@ def test_the_benchmark_has_the_ladder_the_steps_and_early_launch(
     parts = chapter.benchmark, chapter.benchmark_steps, chapter.benchmark_tried
     rows = bench.validated([row for part in parts for row in part()], CHAPTER)
     early = ["15 early launch, stream", "15 early launch, graph"]
-    assert timed[:7] == ["12", "15 past cuBLAS", *early, *chapter.BROUGHT, "15 what", "15 how"]
-    assert sum(bool(row.get("rung")) for row in rows) == 1 and len(timed) == 7
+    tried = ["15 what", "15 how", *(f"15 {name}" for name in chapter.TRIED_OF_FEW)]
+    assert timed == ["12", "15 past cuBLAS", *early, *chapter.BROUGHT, *tried]
+    assert sum(bool(row.get("rung")) for row in rows) == 1
     assert (tmp_path / "early").is_file() and (tmp_path / "mistakes").is_file()
 
 
