@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutetut.emulator.errors import Deadlock, IllegalInstruction, MissingBarrier
+from cutetut.emulator.errors import Deadlock, EmulatorWarning, IllegalInstruction, MissingBarrier
 from tests.emulator.harness import kernel, run, wait
 
 HEADER = ".shared .align 8 .b8 bar[16];"
@@ -209,6 +209,14 @@ def test_bytes_that_never_come_are_a_deadlock() -> None:
     WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0; @!%p2 bra WAIT;"""
     with pytest.raises(Deadlock, match="64"):
         one_thread(lines, 1)
+
+
+def test_a_parity_that_is_neither_0_nor_1_is_told_and_its_lowest_bit_counts() -> None:
+    """PTX defines no other; ptxas shifts the operand left by 31 in front of SYNCS.PHASECHK."""
+    lines = f"{init(1)} {ARRIVE} mov.u32 %r3, 2; mov.u32 %r4, 3; {ask(0, '%r3')}\n{ask(1, '%r4')} {ask(2, 0)}"
+    with pytest.warns(EmulatorWarning, match="the parity of this wait is [23]: a parity is 0 or 1") as told:
+        assert one_thread(lines, 3) == [1, 0, 1]
+    assert len(told) == 2
 
 
 # -- which phase a parity means ---------------------------------------------------------------------

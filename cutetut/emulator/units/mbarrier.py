@@ -421,6 +421,7 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
         for barrier, mine in where.each(sel):
             phase = (wanted[mine] & 0xFFFFFFFF).astype(np.int64)
             if parity:
+                reports.warn_of_no_parity(machine.unit(Mbarriers), phase, mine, inst)
                 phase = barrier.phase - ((barrier.phase ^ phase) & 1)
             done = phase < barrier.phase
             if done.any() and machine.schedule.too_early() and not machine.unit(Mbarriers).known(barrier, mine):

@@ -252,6 +252,17 @@ def too_many(unit: Mbarriers, barrier: Mbarrier, arrivals: int, threads: np.ndar
     return error
 
 
+def warn_of_no_parity(unit: Mbarriers, parity: np.ndarray, threads: np.ndarray, inst: Instruction) -> None:
+    """PTX knows the parities 0 and 1; of another number Hopper's machine code takes the lowest bit (a shift by 31)."""
+    wrong = (parity != 0) & (parity != 1)
+    if wrong.any():
+        unit.machine.scheduler.warn(
+            f"the parity of this wait is {parity[wrong][0]}: a parity is 0 or 1, and PTX defines no other. "
+            "Hopper takes its lowest bit",
+            inst, int(threads[wrong][0]), "the number of the phase, modulo 2", kind="illegal-instruction",
+        )  # fmt: skip
+
+
 def check_parity(unit: Mbarriers, barrier: Mbarrier, threads: np.ndarray, inst: Instruction) -> None:
     """A wait by parity passes for the last phase: its threads must know that the phase before is complete.
 
