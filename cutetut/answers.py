@@ -31,7 +31,10 @@ Made = TypeVar("Made")
 # What CuTe DSL says of cutlass.range and cutlass.range_constexpr in a function without @cute.jit or @cute.kernel.
 NOT_REWRITTEN = re.compile(r"range_constexpr should be preprocessed|dynamic range should be always preprocessed")
 
+COLOUR = re.compile(r"\x1b(?:\[[0-9;]*m?)?")  # a terminal's code for a colour, perhaps cut off in the middle
+
 LATE_INDEX = "error[PHASE_DYNAMIC_INDEX]"  # Python's list or tuple gets an index that only a thread knows
+LATE_IF = "error[PHASE_DYNAMIC_TO_STATIC_BOOL]"  # Python is to decide by a value that only a thread knows
 
 
 class NotYet(Exception):
@@ -41,7 +44,8 @@ class NotYet(Exception):
 def judged(check: Callable[..., None]) -> Callable[..., None]:
     """Make a check print "right", or "not yet" and the hint of the NotYet that it raised.
 
-    An answer that ends the program, as `exit()` does, is not right yet: in a notebook that would print a traceback.
+    A hint may quote an error, whose codes for colours are left out. An answer that ends the program, as `exit()` does,
+    is not right yet: in a notebook that would print a traceback.
     A right one is kept for `cutetut progress`.
     """
 
@@ -50,7 +54,7 @@ def judged(check: Callable[..., None]) -> Callable[..., None]:
         try:
             check(*answers, **named)
         except NotYet as hint:
-            print(f"not yet: {hint}")
+            print(f"not yet: {COLOUR.sub('', str(hint))}")
         except SystemExit:
             print("not yet: your answer calls exit()")
         else:
@@ -132,7 +136,7 @@ def offsets(of: LayoutText) -> list[int]:
 
 def one_line(error: Exception | str) -> str:
     """What an error of Python or of CuTe says, in one line without colours and file names; at most 200 characters."""
-    said = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
+    said = " ".join(COLOUR.sub("", str(error)).split())
     verified = re.search(r"IR verification failed: (.*?) suggestion", said)
     short = textwrap.shorten(verified[1] if verified else said.split("-->")[0], 200, placeholder=" ...")
     return short or type(error).__name__
@@ -154,6 +158,11 @@ def attempted(make: Callable[[], Made]) -> Made:
             raise NotYet(
                 "a Python list or tuple needs an index that is known while the kernel is traced: "
                 "a thread's number is not, and `range` counts at run time"
+            ) from None
+        if LATE_IF in COLOUR.sub("", str(error)):
+            raise NotYet(
+                "Python cannot decide while the kernel is traced about a value that only a thread has: "
+                "put @cute.jit above the function, and the DSL rewrites its `if`; or use cutlass.max or cute.where"
             ) from None
         raise NotYet(one_line(error)) from None
 

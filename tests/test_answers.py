@@ -126,6 +126,16 @@ def test_an_answer_that_ends_the_program_is_not_right(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "not yet: your answer calls exit()\n"
 
 
+def test_a_hint_has_no_codes_for_colours(capsys: pytest.CaptureFixture[str]) -> None:
+    @answers.judged
+    def check(answer: Any) -> None:
+        raise NotYet(answer)
+
+    check("\x1b[91m\x1b[1merror[PHASE]:\x1b[0m no, see a[0]\x1b[9")  # the last one was cut off
+    check("plain\x1b")
+    assert capsys.readouterr().out == "not yet: error[PHASE]: no, see a[0]\nnot yet: plain\n"
+
+
 # Answers that are called or launched --------------------------------------------------------------------------------
 
 
@@ -238,6 +248,25 @@ def test_an_index_that_comes_too_late_for_a_tuple_is_told_in_plain_words(counted
 
     with pytest.raises(NotYet, match="an index that is known while the kernel is traced"):
         answers.emulated(launch, torch.ones(32), torch.zeros(32), by_a_counter if counted else by_a_thread)
+
+
+def by_if(y: cute.Tensor) -> None:
+    if y[0] > 0:
+        y[0] = 1.0
+
+
+def by_max(y: cute.Tensor) -> None:
+    y[0] = max(y[0], 1.0)
+
+
+@pytest.mark.parametrize("part", [by_if, by_max])
+def test_a_decision_that_comes_too_late_for_python_is_told_with_its_remedies(part: Any) -> None:
+    @cute.kernel
+    def kernel(x: cute.Tensor, y: cute.Tensor):
+        part(y)
+
+    with pytest.raises(NotYet, match="a value that only a thread has: put @cute.jit above the function"):
+        answers.emulated(launch, torch.ones(32), torch.zeros(32), kernel)
 
 
 def test_outputs_may_be_written_to_and_inputs_may_not() -> None:
