@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import ModuleType
 from typing import Any
 
@@ -141,6 +142,19 @@ def test_c_by_tma_refuses_what_would_go_to_one_place(chapter: ModuleType, device
         A, B = (torch.zeros(rows, 64, dtype=BF16, device=device) for rows in shape)
         with pytest.raises(ValueError, match="C needs"):
             multiply(chapter, A, B, chapter.Plan(), launch, out)
+
+
+def test_a_tensor_of_coordinates_makes_no_fragment(chapter: ModuleType, device: str) -> None:
+    """The chapter's reason for `make_fragment_C` of a shape: where TMA stores C, its partition has no elements."""
+    fragment = "tCrC = tiled_mma.make_fragment_C(tCgC"
+    end = "\n    tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))  # descriptors, (1, M, K, stages)\n"
+    rest = end + exercises.cell(CHAPTER, "kernel").split(f"{fragment}.shape){end}")[1].split("    for kt in range(")[0]
+    of_tensor = (f"{fragment}.shape){rest}", f"{fragment}){rest}")
+    tensors = [torch.zeros(128, columns, dtype=BF16, device=device) for columns in (64, 64, 128)]
+    for lines, refused in (([], False), (chapter.TMA_OUT, True)):
+        launch = notebooks.changed(CHAPTER, [*lines, of_tensor]).ring_gemm_launch
+        with pytest.raises(Exception, match="coord_tensor") if refused else contextlib.nullcontext():
+            chapter.cute.compile(launch, *cute_tensors(chapter, *tensors), chapter.Plan())
 
 
 def test_the_traced_kernel_computes_the_same_and_its_clock_runs_forward(

@@ -89,6 +89,23 @@ def test_one_consumer_for_the_whole_tile_spills_and_waits_for_each_product(chapt
     assert shared.registers == 168  # 65536 / 384, by eights
 
 
+def test_a_single_instruction_has_to_fit_the_share_at_launch(chapter: ModuleType, device: str) -> None:
+    """The chapter's claim of three consumers: 128 accumulators of one WGMMA do not fit 128 registers, 96 do."""
+    unchecked = notebooks.changed(CHAPTER, [("    ring.refuse(mA, mB, mC, plan)\n", "")]).specialized_gemm_launch
+
+    def compiled(bN: int) -> Any:
+        plan = chapter.Plan((192, bN, 64), (3, 1), bN, stages=2, registers=(32, 160))
+        shapes = ((192, 64), (bN, 64), (192, bN))
+        tensors = [torch.zeros(shape, dtype=torch.bfloat16, device=device) for shape in shapes]
+        return chapter.cute.compile(unchecked, *(chapter.from_dlpack(t, assumed_align=16) for t in tensors), plan)
+
+    found = inspect(compiled(192))
+    assert found.registers == 128 and found.spills == 0
+    with pytest.raises(Exception, match=r"Insufficient registers \(128\) to compile instruction") as refused:
+        compiled(256)
+    assert "register target of 154 or higher" in str(refused.value)
+
+
 @pytest.mark.emulator
 @pytest.mark.parametrize(
     ("give", "take", "meet", "hangs"),

@@ -164,6 +164,13 @@ def test_predicted_traffic_is_what_the_waves_touch(chapter: ModuleType) -> None:
         assert gigabytes(2048, order, ctas=1) == pytest.approx(16 * 8 * (128 + 256) * 2048 * 2 / 1e9)
 
 
+def test_which_orders_touch_the_fewest_is_as_the_chapter_says() -> None:
+    gigabytes = notebooks.load(CHAPTER, exercises.HELPER_TAGS).gigabytes
+    hilbert, eights, rows = (gigabytes(8192, order) for order in ("hilbert", "group 8", "row"))
+    assert (round(hilbert, 2), round(eights, 2)) == (1.38, 1.49) and eights < rows
+    assert gigabytes(4096, "row") < min(gigabytes(4096, "group 4"), gigabytes(4096, "group 8"))
+
+
 # -- what happens in the kernels ------------------------------------------------------------------------------------
 
 
@@ -213,6 +220,19 @@ def test_a_flag_that_stays_up_spoils_the_second_launch(chapter: ModuleType) -> N
         assert (int(flags) == 0) == right
         again = mistakes.report(module.flagged, X, Y, sums, flags)
         assert mistakes.faultless(again) == right, again
+
+
+@pytest.mark.emulator
+def test_a_release_or_a_fence_would_do(chapter: ModuleType) -> None:
+    """The chapter's claim of the flag: either of the two releases the others' stores, and with neither it is a race."""
+    no_fence = ("        cute.arch.fence_acq_rel_gpu()\n", "")
+    relaxed = ('sem="release"', 'sem="relaxed"')
+    for lines, right in (([no_fence], True), ([relaxed], True), ([no_fence, relaxed], False)):
+        module = notebooks.changed(CHAPTER, lines)
+        X, Y, sums = torch.randn(2, 128, 4), torch.zeros(128, 4), torch.zeros(1, 1, 4, 128)
+        said = mistakes.report(module.flagged, X, Y, sums, torch.zeros(1, 1, dtype=torch.int32))
+        assert mistakes.faultless(said) == right, said
+        assert not right or torch.equal(Y, X[0] + X[1])
 
 
 @pytest.mark.emulator
