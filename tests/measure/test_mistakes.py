@@ -106,6 +106,14 @@ def test_a_report_names_the_line_and_leaves_out_the_ptx(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == ""
 
 
+def test_a_hint_has_the_line_that_a_colon_announces() -> None:
+    assert mistakes.hint("Race: two stores\n  kernel k") == "Race: two stores"
+    deadlock = "Deadlock: nothing can wake it:\n  CTA (0, 0, 0), warps [0] wait\n    waiting here"
+    assert mistakes.hint(deadlock) == "Deadlock: nothing can wake it: CTA (0, 0, 0), warps [0] wait"
+    assert mistakes.hint("Deadlock: alone:") == "Deadlock: alone:"
+    assert len(mistakes.hint("word " * 100)) <= 160 and len(mistakes.hint(f"A:\n{'word ' * 100}")) <= 260
+
+
 def test_replacements_are_shown_on_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     mistakes.show([("    wait(\n        1)\n", "pass"), ("gone", "")])
     assert capsys.readouterr().out == "- wait( 1)\n+ pass\n- gone\n+ (nothing)\n"
