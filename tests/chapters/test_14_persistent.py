@@ -473,7 +473,6 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 }
 
 
-BROKEN = exercises.cell(CHAPTER, "break-it").split("\n\n\nfor name in MISTAKES")[0]  # the function of this name
 HINTS = {  # wrong answers, and what the check says of each
     2: {
         "lambda r, c: tile_order(r, c, 'group 8')": "its waves touch 139 rows and columns",
@@ -483,7 +482,7 @@ HINTS = {  # wrong answers, and what the check says of each
     4: {"leaves_it_down, takes": "Deadlock"},
 }
 JUDGES = {2: "check_order", 3: "check_tile_at", 4: "check_hand_over"}
-names = exercises.judges_of(CHAPTER, ANSWERS, computed=BROKEN)
+names = exercises.judges_of(CHAPTER, ANSWERS, cells=["break-it"])
 test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(JUDGES, HINTS)
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 test_each_solution_belongs_to_an_exercise = exercises.solutions_belong_to_exercises(CHAPTER)
