@@ -158,7 +158,7 @@ def _with_kinds(argv: list[str]) -> list[str]:
 
 def _on_notebooks(options: argparse.Namespace) -> int:
     """run, record or bench; a known problem ends in one clear message, without a traceback."""
-    from cutetut.course import execute
+    from cutetut.course import execute, notebooks
     from cutetut.course.notebooks import NotebookError
     from cutetut.course.provenance import NotRecordable
     from cutetut.measure import bench, emulator_bench
@@ -166,6 +166,8 @@ def _on_notebooks(options: argparse.Namespace) -> int:
     try:
         if options.command == "run":
             return int(execute.run(options.notebook, options.jobs) > 0)
+        if options.notebook != ["emulator"]:
+            notebooks.expect_own(options.notebook if options.command == "record" else ())
         if options.command == "record":
             return int(execute.record(options.notebook, options.jobs) > 0)
         if options.add is not None and (len(options.notebook) != 1 or options.notebook == ["emulator"]):

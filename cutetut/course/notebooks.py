@@ -49,6 +49,20 @@ def project_root() -> Path:
     raise NotebookError("no _toc.yml in this folder or above it: run this inside a checkout of cutetut")
 
 
+def expect_own(names: Sequence[str | Path] = ()) -> None:
+    """What is written to must not be the installed package: notebooks with these names, or the curriculum if none.
+
+    Raises NotebookError.
+    """
+    if project_root() != INSTALLED:
+        return
+    written = [find(name) for name in names] or [INSTALLED]
+    if any(path.is_relative_to(INSTALLED) for path in written):
+        raise NotebookError(
+            "the installed package is not written to: git clone https://github.com/cutetut/cutetut, and do this there"
+        )
+
+
 def toc() -> list[Path]:
     """The curriculum's notebooks in the order of `_toc.yml`.
 
