@@ -8,7 +8,9 @@ FROM python:3.12-slim-bookworm AS cpu
 RUN apt-get update \
     && apt-get install -y --no-install-recommends chromium chromium-driver git make \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --create-home --uid 1000 learner
+    && useradd --create-home --uid 1000 learner \
+    && install -d -o 1000 -g 1000 /home/learner/cutetut
+# Not every builder gives the user a folder that WORKDIR makes; this one is there.
 USER 1000
 WORKDIR /home/learner/cutetut
 COPY --chown=1000:1000 . .

@@ -62,7 +62,8 @@ def _add_bench(commands: Subcommands) -> None:
     )
     bench.add_argument(
         "--part", metavar="PART", action="append", default=[],
-        help="only one part of one notebook's measurements: its `benchmark_PART`; again for more of them",
+        help="only one part of one notebook's measurements: its `benchmark_PART`; again for more of them; of the "
+        "emulator's: scalar, wgmma, peer, attention or, which is not done otherwise, notebooks",
     )
     bench.add_argument(
         "--jobs", type=_count, metavar="N", default=1,
@@ -89,7 +90,8 @@ def _add_emulate(commands: Subcommands) -> None:
         emulate.add_argument(option, metavar=values, help=f"{meaning} (or {variable} in the environment)")
     emulate.add_argument(
         "--gpus", type=_count, metavar="N",
-        help="how many GPUs the script sees, which run at the same time; 1, or as many as there are ranks",
+        help="how many GPUs the script sees, which run at the same time; 1, or as many as there are ranks, or as a "
+        "notebook asks for",
     )  # fmt: skip
     emulate.add_argument(
         "--ranks", type=_count, default=0, metavar="N",
@@ -159,7 +161,7 @@ def _on_notebooks(options: argparse.Namespace) -> int:
     from cutetut.course import execute
     from cutetut.course.notebooks import NotebookError
     from cutetut.course.provenance import NotRecordable
-    from cutetut.measure import bench
+    from cutetut.measure import bench, emulator_bench
 
     try:
         if options.command == "run":
@@ -168,17 +170,20 @@ def _on_notebooks(options: argparse.Namespace) -> int:
             return int(execute.record(options.notebook, options.jobs) > 0)
         if options.add is not None and (len(options.notebook) != 1 or options.notebook == ["emulator"]):
             raise bench.BenchError("--add adds rows to the table of one notebook: name it")
-        if options.part and (options.add is not None or len(options.notebook) != 1 or options.notebook == ["emulator"]):
+        if options.part and (options.add is not None or len(options.notebook) != 1):
             raise bench.BenchError("--part measures a part of one notebook's table: name it, without --add")
         if options.tables:
             _write_tables()
+            return 0
+        if options.notebook == ["emulator"]:
+            emulator_bench.run(options.part)
             return 0
         wanted = [(name, part) for name in options.notebook for part in options.part or [""]]
         if options.jobs > 1 and len(wanted) > 1:
             return _bench_side_by_side(wanted, options.jobs)
         for name, part in wanted:
             if name == "emulator":
-                _bench_emulator()
+                emulator_bench.run()
                 continue
             print(f"wrote {bench.run(name, part) if options.add is None else bench.add(name, options.add)}")
         return 0
@@ -244,14 +249,6 @@ def _write_tables() -> None:
     from cutetut.measure import tables
 
     print(f"wrote {', '.join(tables.write()) or 'nothing: all is up to date'}")
-
-
-def _bench_emulator() -> None:
-    """The emulator's own speed, which needs no GPU."""
-    backend.activate()
-    from cutetut.measure import emulator_speed  # imports CuTe DSL, which must find the environment prepared
-
-    emulator_speed.run()
 
 
 def command() -> None:

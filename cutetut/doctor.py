@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutetut import backend, hardware
-from cutetut.course import provenance
+from cutetut.course import notebooks, provenance
 
 PYTHONS = ((3, 11), (3, 13))  # oldest and newest supported
-JUPYTER = ("ipykernel", "nbclient", "nbformat", "ipywidgets", "anywidget", "jupyterlab", "jupyter-book")
+BOOK = "jupyter-book"  # which only a checkout needs: nothing else has the book's sources
+JUPYTER = ("ipykernel", "nbclient", "nbformat", "ipywidgets", "anywidget", "jupyterlab", BOOK)
 NEEDED_TO_RUN = ("ipykernel", "nbclient", "nbformat", "ipywidgets", "anywidget")
 DISK_NEEDED, DISK_COMFORTABLE = 0.5, 2.0  # GB: the book, caches and temporary PTX; room for an installation
 MEMORY_COMFORTABLE = 3.0  # GB: torch, CuTe DSL's compiler and one notebook kernel at a time
@@ -30,9 +31,10 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 class Facts:
     """What the checks look at.
 
-    memory_gb: what is available, None if that cannot be read. project: the checkout, None outside of one. torch_error,
-    dsl_error: why the package cannot be imported, empty if it can. driver: the GPU's, None without one. request:
-    CUTETUT_BACKEND. packages: version by name, None for a missing one. browser, disassembler: their paths, if any.
+    memory_gb: what is available, None if that cannot be read. project: the checkout, None outside of one. installed:
+    whether there is no checkout, and the chapters came with the package. torch_error, dsl_error: why the package cannot
+    be imported, empty if it can. driver: the GPU's, None without one. request: CUTETUT_BACKEND. packages: version by
+    name, None for a missing one. browser, disassembler: their paths, if any.
     """
 
     python: tuple[int, int, int]
@@ -44,6 +46,7 @@ class Facts:
     memory_gb: float | None
     disk_gb: float
     project: str | None
+    installed: bool
     project_writable: bool
     temporary_writable: bool
     machine: backend.Machine
@@ -58,7 +61,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem or a note: what it is, what to do, and whether the curriculum cannot run until that is done."""
+    """A problem or a note: what it is, what to do, and whether nothing can run until that is done."""
 
     what: str
     remedy: str
@@ -69,7 +72,8 @@ def gather() -> Facts:
     """Look at this machine; never raises because something is missing."""
     from cutetut.inspect import cubin
 
-    project = _project()
+    root = _root()
+    project = None if root == notebooks.INSTALLED else root
     torch_error, dsl_error = _import_error("numpy, torch"), _import_error("cutlass.cute")
     machine = backend.probe() if not torch_error else _probe_without_torch()
     gpus = hardware.gpus()
@@ -84,6 +88,7 @@ def gather() -> Facts:
         memory_gb=_memory_gb(),
         disk_gb=shutil.disk_usage(project or Path.cwd()).free / 1e9,
         project=str(project) if project else None,
+        installed=root == notebooks.INSTALLED,
         project_writable=project is not None and os.access(project, os.W_OK),
         temporary_writable=_temporary_writable(),
         machine=machine,
@@ -97,9 +102,7 @@ def gather() -> Facts:
     )
 
 
-def _project() -> Path | None:
-    from cutetut.course import notebooks
-
+def _root() -> Path | None:
     try:
         return notebooks.project_root()
     except notebooks.NotebookError:
@@ -164,9 +167,10 @@ def check_python(facts: Facts) -> Finding | None:
     """CuTe DSL's compiled parts exist for these versions."""
     if PYTHONS[0] <= facts.python[:2] <= PYTHONS[1]:
         return None
+    then = "python3.12 -m pip install cutetut" if facts.installed else "make PYTHON=/path/to/python3.12 run"
     return Finding(
         f"Python {_dotted(facts.python)} is not supported",
-        f"install Python {_dotted(PYTHONS[0])} to {_dotted(PYTHONS[1])}, then: make PYTHON=/path/to/python3.12 run",
+        f"install Python {_dotted(PYTHONS[0])} to {_dotted(PYTHONS[1])}, then: {then}",
     )
 
 
@@ -184,9 +188,9 @@ def check_torch(facts: Facts) -> Finding | None:
     """Tensors are torch's on either backend."""
     if not facts.torch_error:
         return None
+    everything = "type make run, which installs everything, or: pip install -r requirements.txt"
     return Finding(
-        f"torch cannot be imported: {facts.torch_error}",
-        "type make run, which installs everything, or: pip install -r requirements.txt",
+        f"torch cannot be imported: {facts.torch_error}", "pip install torch" if facts.installed else everything
     )
 
 
@@ -239,7 +243,9 @@ def check_gpu(facts: Facts) -> Finding | None:
 
 
 def check_project(facts: Facts) -> Finding | None:
-    """`make run` writes caches and the book into the project."""
+    """`make run` writes caches and the book into the checkout; an installed package writes nothing beside itself."""
+    if facts.installed:
+        return None
     if facts.project is None:
         return Finding("this is not a checkout of cutetut: no _toc.yml here or above", "cd into the checkout")
     if not facts.project_writable:
@@ -274,30 +280,47 @@ def check_memory(facts: Facts) -> Finding | None:
         return None
     return Finding(
         f"{facts.memory_gb:.1f} GB of memory are available; notebooks may be killed",
-        "close other programs, and run one notebook at a time: python -m cutetut run 00_start_here",
+        "close other programs, and run one notebook at a time: python -m cutetut run --jobs 1",
         fatal=False,
     )
 
 
 def check_jupyter(facts: Facts) -> Finding | None:
     """What executes and shows notebooks."""
-    missing = [name for name in JUPYTER if facts.packages.get(name) is None]
+    missing = _missing(facts)
     if not missing:
         return None
-    fatal = any(name in NEEDED_TO_RUN for name in missing)
-    return Finding(f"not installed: {', '.join(missing)}", "pip install -r requirements.txt", fatal=fatal)
+    fatal = not facts.installed and any(name in NEEDED_TO_RUN for name in missing)
+    return Finding(f"not installed: {', '.join(missing)}", _packages(facts), fatal=fatal)
+
+
+def _missing(facts: Facts) -> list[str]:
+    """What of JUPYTER is wanted here and is not installed."""
+    return [name for name in _wanted(facts) if facts.packages.get(name) is None]
+
+
+def _wanted(facts: Facts) -> list[str]:
+    return [name for name in JUPYTER if not (facts.installed and name == BOOK)]
+
+
+def _packages(facts: Facts) -> str:
+    """How to install what the chapters need."""
+    if facts.installed:
+        return "pip install 'cutetut[course]', which the chapters need; your own kernels do not"
+    return "pip install -r requirements.txt"
 
 
 def check_disassembler(facts: Facts) -> Finding | None:
     """Chapters print the SASS opcodes of their kernels."""
     if facts.disassembler:
         return None
-    return Finding("no nvdisasm: cells that look at SASS will fail", "pip install nvidia-cuda-nvdisasm")
+    what = "no nvdisasm: cells of the chapters that look at SASS will fail"
+    return Finding(what, "pip install nvidia-cuda-nvdisasm", fatal=not facts.installed)
 
 
 def check_browser(facts: Facts) -> Finding | None:
     """Only `make test` needs one, to open the built pages."""
-    if facts.browser:
+    if facts.browser or facts.installed:
         return None
     return Finding(
         "no Chromium: `make test` downloads one (120 MB) to open the built pages",
@@ -352,10 +375,11 @@ def report(facts: Facts) -> str:
         "GPU": gpu,
         "torch": f"{machine.torch or 'missing'} ({'with' if machine.torch_cuda else 'without'} CUDA)",
         "CuTe DSL": machine.dsl or "missing",
-        "Jupyter": ", ".join(f"{name} {version or 'missing'}" for name, version in facts.packages.items()),
+        "Jupyter": ", ".join(f"{name} {facts.packages.get(name) or 'missing'}" for name in _wanted(facts)),
         "disassembler": facts.disassembler or "missing",
-        "browser": facts.browser or "missing",
     }
+    if not facts.installed:
+        rows["browser"] = facts.browser or "missing"
     places = {
         "gpu": "on the GPU; `record` and `bench` work here",
         "emulator": "in the emulator; measured tables show what a GPU recorded",
@@ -366,13 +390,21 @@ def report(facts: Facts) -> str:
     found = findings(facts)
     for finding in found:
         lines += ["", f"{'Problem' if finding.fatal else 'Note'}: {finding.what}", f"  To do: {finding.remedy}"]
-    blocked = any(finding.fatal for finding in found)
-    lines += ["", "The curriculum cannot run here yet." if blocked else "The curriculum can run here: make run"]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", _verdict(facts, blocked=any(finding.fatal for finding in found))])
+
+
+def _verdict(facts: Facts, blocked: bool) -> str:
+    """What can be done on this machine now, with its command."""
+    if not facts.installed:
+        return "The curriculum cannot run here yet." if blocked else "The curriculum can run here: make run"
+    if blocked:
+        return "Kernels cannot run here yet."
+    chapters = "" if _missing(facts) else "\nThe chapters can run here: cutetut run 00_start_here"
+    return f"Kernels can run here: cutetut emulate script.py{chapters}"
 
 
 def main() -> int:
-    """Print the report; 0 if the curriculum can run on this machine, 1 if not."""
+    """Print the report; 0 if kernels, and in a checkout the curriculum, can run on this machine, 1 if not."""
     facts = gather()
     print(report(facts))
     return int(any(finding.fatal for finding in findings(facts)))

@@ -17,6 +17,7 @@ driver's own functions.  Its kernels run in the emulator.  Everything else is as
 from __future__ import annotations
 
 import atexit
+import builtins
 import contextlib
 import itertools
 import json
@@ -27,10 +28,12 @@ import tempfile
 import traceback
 import types
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from . import backend, torchrun
+from .course import notebooks
 from .emulator import findings
 from .emulator.checks import tolerance
 from .emulator.errors import EmulatorError
@@ -58,7 +61,7 @@ def run(
     """Run a script, a notebook or, by its name, a module as `__main__` with its arguments.
 
     With ranks it runs so many times at once, as torchrun starts it; torchrun itself is understood, too. gpus: as many
-    as there are ranks, or one.
+    as there are ranks, or as a notebook asks the function `gpus` for, or one.
 
     Returns the exit status `python` would have.
 
@@ -81,12 +84,14 @@ def run(
             file=sys.stderr,
         )
         return 2
-    if ranks and script.endswith(".ipynb"):
-        print("cutetut emulate: a notebook cannot run as ranks, a script can", file=sys.stderr)
-        return 1
+    if is_notebook := not module and script.endswith(".ipynb"):
+        if problem := _problem_of(script, ranks):
+            print(f"cutetut emulate: {problem}", file=sys.stderr)
+            return 1
+    number = gpus or ranks or (notebooks.notebook(script).gpus if is_notebook else 1)
     file = Path(report).absolute()  # the script may change the folder
     try:
-        with _unchanged_process(), emulated_gpu(warn, waive, settings, gpus or ranks or 1) as found:
+        with _unchanged_process(), emulated_gpu(warn, waive, settings, number) as found:
             sys.argv = [script, *args]
             sys.path[0:1] = [os.getcwd() if module else str(Path(script).resolve().parent)]
             status = _as_ranks(ranks, script, module) if ranks else _status(script, module)
@@ -147,7 +152,8 @@ atexit.register(_for_good.close)
 def gpus(number: int) -> list[str]:
     """So many GPUs for the rest of the process, real ones or emulated, each of which may use the others' memory.
 
-    Returns their names, "cuda:0" and so on. Raises Refused on a host that has GPUs, but too few.
+    Returns their names, "cuda:0" and so on. Raises Refused on a host that has GPUs, but too few, and where a program
+    runs that was given fewer emulated ones.
     """
     import torch
     from cuda.bindings import runtime
@@ -155,6 +161,8 @@ def gpus(number: int) -> list[str]:
     if not backend.activate().on_gpu:
         if devices.count < number:
             _for_good.close()
+            if backend.activate().device == "cuda":  # what exists already cannot become one of several
+                raise Refused(f"{devices.count} GPU is emulated here, not {number}: cutetut emulate --gpus {number}")
             _for_good.enter_context(emulated_gpu(gpus=number))
     elif torch.cuda.device_count() < number:
         raise Refused(f"{torch.cuda.device_count()} GPU is here, not {number}; CUTETUT_BACKEND=emulator has them")
@@ -228,7 +236,7 @@ def _status(script: str, module: bool) -> int:
         elif script.endswith(".ipynb"):
             _run_cells(script)
         else:
-            runpy.run_path(script, run_name="__main__")
+            _run_file(script)
         together.run_until(lambda work: work.rank == host_ranks.number(), "the end of the program")
         return 0
     except host_ranks.Ended:
@@ -251,13 +259,38 @@ def _status(script: str, module: bool) -> int:
         sys.stdout.flush()
 
 
+def _run_file(script: str) -> None:
+    """Run a script as `__main__`; as under `python`, its file's name is absolute, and sys.argv has the one typed."""
+    path = os.path.abspath(script)
+    if path.endswith(".pyc") or zipfile.is_zipfile(path):
+        runpy.run_path(path, run_name="__main__")
+        return
+    main, before = types.ModuleType("__main__"), sys.modules["__main__"]
+    vars(main).update(__file__=path, __cached__=None, __builtins__=builtins)
+    sys.modules["__main__"] = main
+    try:
+        exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), vars(main))
+    finally:
+        sys.modules["__main__"] = before
+
+
+def _problem_of(notebook: str, ranks: int) -> str:
+    """Why a notebook cannot run, if that is so; raises ModuleNotFoundError where IPython is not installed."""
+    import IPython  # noqa: F401
+
+    try:
+        notebooks.notebook(notebook)
+    except notebooks.NotebookError as error:
+        return str(error)
+    return "a notebook cannot run as ranks, a script can" if ranks else ""
+
+
 def _run_cells(notebook: str) -> None:
     """Run the code cells of a notebook in order, as a kernel of IPython would; raises what a cell raises."""
-    import nbformat
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
-    cells = [cell for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "code"]
+    cells = notebooks.notebook(notebook).cells
     with tempfile.TemporaryDirectory(prefix="cutetut-ipython-") as folder:
         config = Config(HistoryManager={"enabled": False}, InteractiveShell={"colors": "nocolor"})
         shell = InteractiveShell.instance(config=config, ipython_dir=folder)

@@ -15,8 +15,19 @@ from dataclasses import dataclass
 from cutetut.emulator.errors import EmulatorError
 
 SEEDS = 4
-MOMENTS = ("late", "early", *(f"random:{seed}" for seed in range(SEEDS)))
-SCHEDULES = ("order", *(f"random:{seed}" for seed in range(SEEDS)))
+
+
+def moments(seeds: int) -> tuple[str, ...]:
+    """When operations complete: late, early, and at random from so many seeds."""
+    return ("late", "early", *(f"random:{seed}" for seed in range(seeds)))
+
+
+def schedules(seeds: int) -> tuple[str, ...]:
+    """Who runs next: in turn, and at random from so many seeds."""
+    return ("order", *(f"random:{seed}" for seed in range(seeds)))
+
+
+MOMENTS, SCHEDULES = moments(SEEDS), schedules(SEEDS)
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,15 @@ HOPPER = backend.Machine("NVIDIA H200", (9, 0), "2.11.0+cu130", True, backend.DS
 NO_GPU = backend.Machine(torch="2.13.0", dsl=backend.DSL_VERSION)
 HEALTHY = Facts(
     python=(3, 11, 9), system="Linux", architecture="x86_64", distribution="Debian", processor="a processor", cores=2,
-    memory_gb=16.0, disk_gb=50.0, project="/home/reader/cutetut", project_writable=True, temporary_writable=True,
-    machine=NO_GPU, torch_error="", dsl_error="", driver=None, request="", packages=dict.fromkeys(doctor.JUPYTER, "1"),
+    memory_gb=16.0, disk_gb=50.0, project="/home/reader/cutetut", installed=False, project_writable=True,
+    temporary_writable=True, machine=NO_GPU, torch_error="", dsl_error="", driver=None, request="",
+    packages=dict.fromkeys(doctor.JUPYTER, "1"),
     browser="/usr/bin/chromium", disassembler="/usr/bin/nvdisasm",
 )  # fmt: skip
+BARE = dict.fromkeys(doctor.JUPYTER)
+INSTALLED = replace(
+    HEALTHY, project=None, installed=True, project_writable=False, packages=BARE, browser=None, disassembler=None
+)  # `pip install cutetut`, and nothing else
 
 
 def cutetut(*args, env=None, cwd=ROOT):
@@ -108,6 +113,36 @@ def test_every_check_has_a_machine_on_which_it_speaks():
     assert spoken == {check.__name__ for check in doctor.CHECKS}
 
 
+# the same where the package was installed, and there is no checkout whose files could help
+AWAY: list[tuple[dict[str, Any], bool, str, str]] = [
+    ({}, False, "not installed: ipykernel, ", "pip install 'cutetut[course]'"),
+    ({}, False, "no nvdisasm", "pip install nvidia-cuda-nvdisasm"),
+    ({"python": (3, 10, 4)}, True, "Python 3.10.4 is not supported", "python3.12 -m pip install cutetut"),
+    ({"torch_error": "No module", "machine": MISSING_TORCH}, True, "torch cannot be", "pip install torch"),
+    ({"machine": dataclasses.replace(NO_GPU, dsl="4.7.0")}, True, "CuTe DSL 4.7.0 is installed", "==4.8.1"),
+    ({"memory_gb": 1.0}, False, "1.0 GB of memory", "one notebook at a time"),
+]
+
+
+@pytest.mark.parametrize(("change", "fatal", "what", "remedy"), AWAY)
+def test_without_a_checkout_each_remedy_works_without_one(change, fatal, what, remedy):
+    facts = replace(INSTALLED, **change)
+    (found,) = [finding for finding in doctor.findings(facts) if what in finding.what]
+    assert remedy in found.remedy and found.fatal is fatal
+    text = doctor.report(facts)
+    assert ("Kernels cannot run here yet." if fatal else "Kernels can run here: cutetut emulate script.py") in text
+    for of_a_checkout in ("make ", "requirements.txt", "jupyter-book", "checkout", "Chromium"):
+        assert of_a_checkout not in text
+
+
+def test_what_runs_without_a_checkout():
+    assert "chapters can run" not in doctor.report(INSTALLED)
+    course = {**dict.fromkeys(doctor.JUPYTER, "1"), "jupyter-book": None}
+    complete = replace(INSTALLED, packages=course, disassembler="/usr/bin/nvdisasm")
+    assert doctor.findings(complete) == []
+    assert "The chapters can run here: cutetut run 00_start_here" in doctor.report(complete)
+
+
 def test_problems_come_before_notes():
     broken = replace(HEALTHY, memory_gb=1.0, disassembler=None, browser=None)
     order = [finding.fatal for finding in doctor.findings(broken)]
@@ -135,11 +170,20 @@ def test_doctor_comes_when_a_package_is_missing(tmp_path, module):
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("module, command", [("torch", "emulate"), ("cutlass", "emulate"), ("nbformat", "run")])
-def test_a_missing_package_is_one_line_that_names_the_doctor(tmp_path, module, command):
+@pytest.mark.parametrize(
+    "module, command, target",
+    [
+        ("torch", "emulate", "script.py"),
+        ("cutlass", "emulate", "script.py"),
+        ("IPython", "emulate", "page.ipynb"),
+        ("nbformat", "run", ""),
+    ],
+)
+def test_a_missing_package_is_one_line_that_names_the_doctor(tmp_path, module, command, target):
     (tmp_path / "sitecustomize.py").write_text(without(module))
     (tmp_path / "script.py").write_text("print(1)")
-    target = [str(tmp_path / "script.py")] if command == "emulate" else ["00_start_here"]
+    (tmp_path / "page.ipynb").write_text('{"cells": []}')
+    target = [str(tmp_path / target)] if target else ["00_start_here"]
     done = cutetut(command, *target, env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert f"the package {module}, which is not installed; `python -m cutetut doctor`" in done.stderr
@@ -180,7 +224,8 @@ def test_rows_are_added_to_one_notebook(capsys, args):
     assert main(["bench", *args, "--add", "[]"]) == 1
     assert capsys.readouterr().err == "cutetut bench: --add adds rows to the table of one notebook: name it\n"
     assert main(["bench", *args, "--part", "few"]) == 1
-    assert "--part measures a part of one notebook's table: name it" in capsys.readouterr().err
+    said = "the emulator's benchmark has no part few; there are: " if args == ["emulator"] else "--part measures a part"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("failed", "status"), [([], 0), ([["-m", "cutetut", "bench", "04_a", "--part", "few"]], 1)])

@@ -99,12 +99,48 @@ def test_a_notebook_runs_cell_by_cell(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["page.ipynb"]
 
 
+def test_a_script_that_leaves_its_folder_first_is_compiled(tmp_path: Path) -> None:
+    """CuTe DSL reads the source of a kernel, whose script was named from the folder that it leaves."""
+    text = f"import os\nos.chdir('/')\n{KERNEL_CELL}\nx = torch.zeros(32, device='cuda')\nfill(from_dlpack(x), 7)"
+    (tmp_path / "script.py").write_text(f"{text}\nprint(x.sum().item())\n")
+    done = emulate(Path("script.py"), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "224.0\n"), done.stderr
+
+
+@pytest.mark.parametrize("text", ['{"cells": [', "[]", '{"metadata": {}}'])
+def test_what_is_no_notebook_is_one_line(text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "page.ipynb").write_text(text)
+    assert run(str(tmp_path / "page.ipynb"), []) == 1
+    error = capfd.readouterr().err
+    assert error.startswith("cutetut emulate: page.ipynb is not a valid notebook: ") and error.count("\n") == 1
+
+
 def test_a_fault_in_a_notebook_ends_it_with_the_cells_line(tmp_path: Path) -> None:
     cells = (KERNEL_CELL, "x = torch.zeros(8, device='cuda')\nfill(from_dlpack(x), 7)", "print('not reached')")
     done = emulate(notebook(tmp_path / "page.ipynb", *cells), cwd=tmp_path)
     assert done.returncode == 1 and "not reached" not in done.stdout
     assert done.stderr.count("OutOfBounds: store of 4 bytes") == 1 and "x[i] = value" in done.stderr
     assert "x (8,) float32" in done.stderr and "fill(from_dlpack(x), 7)" in done.stderr
+
+
+INSPECTED = """
+from cutetut import answers
+from cutetut.inspect import diagnose, profile
+
+x = torch.zeros(32)
+answers.emulated(fill, x, 7)
+print(x.sum().item(), profile.count(fill, torch.zeros(32), 7).requests("st"))
+print(profile.count(fill, torch.zeros(32, device="cuda"), 7).requests("st"))
+diagnose.diagnose(fill, torch.zeros(8), 7)
+fill(from_dlpack(x), 7)
+"""
+
+
+def test_what_chapters_inspect_in_the_emulator_lies_in_host_memory_here_too(tmp_path: Path) -> None:
+    """The checks of exercises judge with tensors on the CPU; elsewhere in the notebook a kernel cannot reach them."""
+    done = emulate(notebook(tmp_path / "page.ipynb", KERNEL_CELL, INSPECTED), cwd=tmp_path)
+    assert done.stdout.startswith("224.0 1\n1\nOutOfBounds: store of 4 bytes"), done.stdout + done.stderr
+    assert done.returncode == 1 and "x (32,) float32 is in the host's memory" in done.stderr
 
 
 def test_a_notebook_leaves_the_process_as_it_was(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -133,13 +169,18 @@ PLAIN = {
     "missing import": "import no_such_module_at_all",
     "own excepthook": "import sys\nsys.excepthook = lambda *a: print('mine', a[0].__name__)\n1 / 0",
     "other folder": "import os\nos.chdir('/')\nprint(os.getcwd(), os.path.isabs(__file__))\nimport neighbour",
+    "name as typed": "import os, sys\nprint(sys.argv[0], __file__, __spec__, __package__)\nos.chdir('/')\n1 / 0",
     "main guard": "if __name__ == '__main__':\n    print('main', __import__('__main__').__dict__ is globals())",
 }
 
 
+@pytest.mark.parametrize("typed", ["absolute", "relative"])
 @pytest.mark.parametrize("name", PLAIN)
-def test_plain_scripts_behave_as_under_python(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    script = tmp_path / "script.py"
+def test_plain_scripts_behave_as_under_python(
+    name: str, typed: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "script.py" if typed == "absolute" else Path("script.py")
     script.write_text(PLAIN[name] + "\n")
     (tmp_path / "neighbour.py").write_text("VALUE = 42\n")
     expected = subprocess.run(

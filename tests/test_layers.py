@@ -14,9 +14,9 @@ import cutetut
 
 FOLDER = Path(cutetut.__file__).parent
 LAYERS = (
-    "emulator", "columns", "hardware", "backend", "check", "reference", "operands", "layouts", "explore", "inspect",
-    "figures", "widgets", "progress", "answers", "course", "measure", "doctor", "torchrun", "emulate", "cli",
-    "__main__",
+    "emulator", "columns", "hardware", "backend", "torchrun", "check", "reference", "operands", "layouts",
+    "explore", "inspect", "figures", "widgets", "progress", "answers", "course", "emulate", "measure", "doctor",
+    "cli", "__main__",
 )  # fmt: skip
 
 

@@ -63,6 +63,12 @@ def test_the_dockerfile_passes_its_linter() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_user_of_the_image_owns_the_folder_that_it_installs_into() -> None:
+    as_root, as_user = (ROOT / "Dockerfile").read_text().split("USER 1000\n")
+    (folder,) = re.findall(r"^WORKDIR (\S+)", as_user.split("\nFROM ")[0], re.MULTILINE)
+    assert f"install -d -o 1000 -g 1000 {folder}\n" in as_root
+
+
 def test_images_are_the_same_everywhere_and_fit_the_pinned_torch() -> None:
     files = ("Dockerfile", "examples/cloud/skypilot.yaml", "examples/cloud/modal_app.py")
     images = {image for name in files for image in IMAGE.findall((ROOT / name).read_text())}
@@ -79,6 +85,14 @@ def test_dev_containers_name_what_exists(folder: str) -> None:
         dockerfile = ROOT / folder / config["build"]["dockerfile"]
         assert f" AS {config['build']['target']}\n" in dockerfile.read_text()
         assert (ROOT / folder / config["build"]["context"]).resolve() == ROOT
+
+
+def test_both_dev_containers_bring_what_the_editor_recommends() -> None:
+    recommended = set(json.loads((ROOT / ".vscode/extensions.json").read_text())["recommendations"])
+    for folder in (".devcontainer", ".devcontainer/gpu"):
+        config = json.loads((ROOT / folder / "devcontainer.json").read_text())
+        brought = set(config["customizations"]["vscode"]["extensions"])
+        assert brought == recommended - {"ms-vscode-remote.remote-containers"}  # which starts the container
 
 
 def test_make_commands_named_in_other_files_exist() -> None:
@@ -114,6 +128,24 @@ def test_the_cloud_task_installs_what_is_missing(there: tuple[str, ...], tmp_pat
     subprocess.run([bash, "-c", setup.splitlines()[0]], env={"PATH": str(tmp_path)}, check=True)
     log = tmp_path / "log"
     assert log.exists() == (len(there) < 2) and (not log.exists() or "apt-get install" in log.read_text())
+
+
+def test_the_readme_begins_with_what_a_reader_needs() -> None:
+    text = (ROOT / "README.md").read_text()
+    ways = "## Start", "**In the", "**On your", "**On a GPU"
+    order = "ladder.svg", "git clone ", "```text", *ways, "## Two commands", "make test", "## Results"
+    places = [text.index(part) for part in order]
+    assert places == sorted(places) and text.count("git clone ") == 1
+
+
+def test_the_readmes_commands_are_those_of_the_files_that_they_start() -> None:
+    text = (ROOT / "README.md").read_text()
+    header = [line[4:] for line in (ROOT / "Dockerfile").read_text().splitlines() if line.startswith("#   docker")]
+    commands = [command.strip() for line in header for command in line.split("&&")]
+    cloud = (ROOT / "examples/cloud/README.md").read_text()
+    commands += re.findall(r"`((?:sky launch|modal run) .+?)`", cloud)
+    assert len(commands) == 6 and all(f"`{command}`" in text for command in commands)
+    assert all((ROOT / file).is_file() for file in re.findall(r"examples/cloud/\w+\.\w+", text))
 
 
 def test_binder_installs_the_pinned_packages() -> None:

@@ -126,7 +126,8 @@ def test_the_command_helps_and_looks_at_the_machine(site: Path) -> None:
     help_, doctor = run(site, *command, "--help"), run(site, *command, "doctor")
     assert help_.returncode == 0 and help_.stdout.startswith("usage: cutetut ") and "emulate" in help_.stdout
     assert re.fullmatch(r"cutetut \d+\.\d+\.\d+\n", run(site, *command, "--version").stdout)
-    assert doctor.returncode == 0 and "can run here" in doctor.stdout, doctor.stdout
+    assert doctor.returncode == 0 and "Kernels can run here: cutetut emulate" in doctor.stdout, doctor.stdout
+    assert "free in this folder" in doctor.stdout and "make " not in doctor.stdout
 
 
 def test_a_downloaded_notebook_finds_tables_and_other_chapters(site: Path) -> None:

@@ -149,41 +149,37 @@ def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
 
 # -- what an instruction does, by its name ----------------------------------------------------------
 
-_OPERATIONS = (
-    ("cp.async.mbarrier", ""), ("cp.async.bulk.tensor", "TMA copy"), ("cp.reduce.async.bulk", "TMA reduction"),
-    ("cp.async.bulk.commit", ""), ("cp.async.bulk.wait", ""), ("cp.async.bulk", "bulk copy"),
-    ("cp.async.commit", ""), ("cp.async.wait", ""), ("cp.async", "cp.async"), ("wgmma.mma_async", "WGMMA"),
-    ("st.async", "asynchronous store"), ("red.async", "asynchronous reduction"),
-)  # fmt: skip
-_ROLES = (
-    ("mbarrier.init", "initialises"), ("mbarrier.inval", "invalidates"), ("mbarrier.arrive", "arrives"),
-    ("cp.async.mbarrier.arrive", "arrives"), ("mbarrier.expect_tx", "announces"),
-    ("mbarrier.test_wait", "waits"), ("mbarrier.try_wait", "waits"),
-    ("bar.arrive", "arrives"), ("barrier.arrive", "arrives"), ("barrier.cta.arrive", "arrives"),
-    ("barrier.cluster.arrive", "arrives"), ("bar.", "waits"), ("barrier.", "waits"),
-    ("griddepcontrol.wait", "waits"), ("wgmma.wait_group", "waits"), ("cp.async.wait", "waits"),
-    ("cp.async.bulk.wait", "waits"), ("fence", "fences"), ("membar", "fences"), ("wgmma.fence", "fences"),
-    ("tensormap.replace", "writes"), ("tensormap.cp_fenceproxy", "copies"),
-    ("ldmatrix", "reads"), ("stmatrix", "writes"), ("ld", "reads"), ("atom", "updates"), ("red", "updates"),
-    ("st", "writes"), ("wgmma.mma_async", "reads"),
-)  # fmt: skip
+EXECUTES, COPIES, MULTIPLIES = "executes", "copies", "multiplies"
+_roles: dict[str, str] = {}  # by mnemonic
+_operations: dict[str, str] = {}
+
+
+def describe(mnemonic: str, role: str, operation: str) -> None:
+    """An instruction of a unit: what it does to a location, and what it starts if it is asynchronous."""
+    _roles[mnemonic], _operations[mnemonic] = role, operation
+
+
+def _longest(opcode: str, known: dict[str, str]) -> str:
+    """What is known of the mnemonic that an opcode begins with."""
+    parts = opcode.split(".")
+    names = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+    return next((known[name] for name in names if name in known), "")
 
 
 def operation_of(opcode: str) -> str:
     """Of an asynchronous instruction, what it starts."""
-    return next((name for start, name in _OPERATIONS if opcode.startswith(start)), "")
+    return _longest(opcode, _operations)
 
 
 def role_of(opcode: str, space: str) -> str:
     """What an instruction does to a location in this space (one of Location's, or none)."""
-    if operation_of(opcode) and not opcode.startswith(("wgmma", "st.async", "red.async")):
+    role = _longest(opcode, _roles) or EXECUTES
+    if role == COPIES and operation_of(opcode):
         spaces = [part.split("::")[0] for part in opcode.split(".") if part.startswith(("shared", "global"))]
         if space not in spaces:
-            return "copies"
+            return role
         return "writes" if spaces[0] == space else "reads"  # the destination comes first
-    if space == "" and opcode.startswith("wgmma.mma_async"):
-        return "multiplies"
-    return next((role for start, role in _ROLES if opcode.startswith(start)), "executes")
+    return "reads" if role == MULTIPLIES and space else role
 
 
 # -- who wants to know -------------------------------------------------------------------------------

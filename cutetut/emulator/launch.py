@@ -187,6 +187,9 @@ def _budget(budget: int | None) -> int:
         return budget
     text = os.environ.get("CUTETUT_BUDGET", "")
     try:
-        return int(float(text)) if text else DEFAULT_BUDGET
-    except ValueError:
-        raise LaunchError(f"CUTETUT_BUDGET={text!r} is not a number of steps") from None
+        steps = int(float(text)) if text else DEFAULT_BUDGET
+    except (ValueError, OverflowError):
+        steps = 0
+    if steps < 1:
+        raise LaunchError(f"CUTETUT_BUDGET={text!r} is not a number of steps, of 1 or more")
+    return steps

@@ -33,7 +33,7 @@ def warp_requests(asked: Mapping[str, npt.ArrayLike], *, sector: int = 8, title:
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     if title:
         figure.suptitle(title, x=0.01, ha="left")
-    return Picture(figure, "\n".join(_said(name, table) for name, table in tables.items()))
+    return Picture(figure, "\n".join(_first_request(name, table) for name, table in tables.items()))
 
 
 def _draw(axes: Axes, name: str, table: npt.NDArray[np.int64], sector: int) -> None:
@@ -51,7 +51,7 @@ def _draw(axes: Axes, name: str, table: npt.NDArray[np.int64], sector: int) -> N
         spine.set_visible(False)
 
 
-def _said(name: str, table: npt.NDArray[np.int64]) -> str:
+def _first_request(name: str, table: npt.NDArray[np.int64]) -> str:
     """The first request's columns in the first row that it touches, in runs of neighbours."""
     rows = np.flatnonzero((table == 0).any(axis=1))
     if not rows.size:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from cutetut import explore
 from cutetut.emulator.errors import EmulatorError, InternalError
 from cutetut.inspect import run
 
@@ -45,3 +46,26 @@ def fault(function: Callable[..., Any], *args: Any) -> EmulatorError | None:
     for i, copy in call.tensors.items():
         run.write_back(args[i], copy)
     return None
+
+
+def first_fault(function: Callable[..., Any], *args: Any, seeds: int = explore.SEEDS) -> explore.Failure | None:
+    """As `fault`, but run it under many schedules: the first fault, with what reproduces it, or None.
+
+    Warps run in turn and in so many random orders, each while operations complete late, early and at so many random
+    moments. Every run begins with the arguments as they are; without a fault those of the last are copied back.
+    """
+    with run.emulated():
+        call = run.prepare(function, args, run.apart)
+
+        def attempt() -> None:
+            for i, copy in call.tensors.items():
+                run.write_back(copy, args[i])
+            call()
+
+        failure = explore.first_failure(attempt, explore.moments(seeds), explore.schedules(seeds))
+    if failure is None:
+        for i, copy in call.tensors.items():
+            run.write_back(args[i], copy)
+    elif isinstance(failure.error, InternalError):
+        raise failure.error
+    return failure

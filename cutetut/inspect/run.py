@@ -28,13 +28,14 @@ OWN_ALIGNMENT = 512  # bytes: where a GPU's memory would place a tensor of its o
 
 @contextlib.contextmanager
 def emulated() -> Iterator[None]:
-    """The emulator in place of the GPU, where it is not there already."""
+    """The emulator in place of the GPU, where it is not there already; its kernels reach any torch tensor here."""
     import cutlass  # noqa: F401  # with it comes this process's backend, the emulator perhaps
 
-    from cutetut.emulator.host import driver
+    from cutetut.emulator.host import driver, live
 
     if driver.installed():
-        yield
+        with live.host_memory_counts():
+            yield
         return
     driver.install(backend.artifact_dir())
     try:

@@ -1,12 +1,12 @@
-"""How fast the emulator is on this machine, and what its time goes into: `python -m cutetut bench emulator`.
+"""How fast the emulator runs one kernel, and what its time goes into: a part of `python -m cutetut bench emulator`.
 
-This says nothing about a GPU. It measures the emulator with two kernels: the scalar GEMM of chapter 04, which is
-nearly all arithmetic, and a GEMM with TMA, mbarriers and WGMMA, which is nearly all asynchronous operations.
+This says nothing about a GPU. The scalar GEMM of chapter 04 is nearly all arithmetic; a GEMM with TMA, mbarriers and
+WGMMA is nearly all asynchronous operations; the attention of chapter 19 has both.
 """
 # no `from __future__ import annotations`: CuTe DSL reads the annotations of the functions it compiles
 
 import math
-import resource
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +28,7 @@ from cutetut.emulator.measure.timing import Launches, Timing
 from cutetut.inspect.run import emulated
 
 TURNS = 5  # runs of each kernel; the fastest counts, because other programs only ever slow it down
+WGMMA = "wgmma.mma_async completes"  # what `Timing` calls the tensor cores' own work
 ROWS = 8  # kinds of instruction that are named; the rest is one row
 
 TILE, DEPTH = 128, 64  # of M and N, and of K, for the WGMMA kernel
@@ -106,44 +107,79 @@ def wgmma_launch(mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor) -> None:
     )
 
 
-def run() -> None:
-    """Measure both kernels, check what they compute, and print the report; raises CheckFailed for a wrong result."""
-    with emulated():
-        chapter = notebooks.load("04_scalar_fma_gemm")
-        measure("scalar GEMM of chapter 04, float32", chapter.scalar_gemm_launch, (256, 256, 128), torch.float32)
-        measure("GEMM with TMA and WGMMA, float16", wgmma_launch, (512, 512, 512), torch.float16)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux gives KiB
-    print(f"peak memory of this process, compiler and torch included: {peak:,.0f} MiB")
+def scalar() -> None:
+    """Chapter 04's scalar GEMM."""
+    chapter = notebooks.load("04_scalar_fma_gemm")
+    gemm("scalar GEMM of chapter 04, float32", chapter.scalar_gemm_launch, (256, 256, 128), torch.float32)
 
 
-def measure(title: str, function: Callable[..., Any], size: tuple[int, int, int], dtype: torch.dtype) -> None:
-    """Compile and run one `@cute.jit` GEMM of A (M, K), B (N, K), C (M, N) float32 in the emulator; report it."""
+def wgmma() -> None:
+    """The GEMM above, whose WGMMAs are m64n128k16."""
+    gemm("GEMM with TMA and WGMMA m64n128k16, float16", wgmma_launch, (512, 512, 512), torch.float16)
+
+
+def attention() -> None:
+    """Chapter 19's attention."""
+    chapter = notebooks.load("19_fa_wgmma")
+    length, D = 2048, 128
+    generator = torch.Generator().manual_seed(0)
+    Q, K, V = (torch.randn(1, 1, length, D, generator=generator).to(torch.bfloat16) for _ in range(3))
+    found: list[Any] = []
+
+    def prepare() -> Callable[[], None]:
+        return lambda: found.__setitem__(slice(None), chapter.attention(Q, K, V))
+
+    def verify() -> None:
+        wanted = torch.nn.functional.scaled_dot_product_attention(Q.double(), K.double(), V.double())
+        check(found[0], wanted, atol=4e-3, rtol=2**-7, name="O")
+
+    report(f"attention of chapter 19, bfloat16, 1 head, {length} tokens, D {D}", prepare, verify)
+
+
+def gemm(title: str, function: Callable[..., Any], size: tuple[int, int, int], dtype: torch.dtype) -> None:
+    """Report a `@cute.jit` GEMM of A (M, K), B (N, K), C (M, N) float32."""
     M, N, K = size
     generator = torch.Generator().manual_seed(0)
     A, B = (torch.randn(extent, K, generator=generator).to(dtype) for extent in (M, N))
     C = torch.full((M, N), math.nan)
     arguments = [from_dlpack(t, assumed_align=16) for t in (A, B, C)]
-    print(f"{title}, {M}x{N}x{K}")
-    start = time.perf_counter()
-    compiled = cute.compile(function, *arguments)
-    compiling = time.perf_counter() - start
+
+    def prepare() -> Callable[[], None]:
+        compiled = cute.compile(function, *arguments)
+        return lambda: compiled(*arguments)
+
+    report(f"{title}, {M}x{N}x{K}", prepare, lambda: check(C, reference.gemm(A, B), atol=K * 1e-6))
+
+
+def report(title: str, prepare: Callable[[], Callable[[], None]], verify: Callable[[], object]) -> None:
+    """Run what `prepare` gives, check the result with `verify`, and print how fast it was and where the time went.
+
+    Seconds are the processor's, so that other programs beside this one change them little.
+    """
+    print(title)
+    start = time.process_time()
+    kernel = prepare()
+    compiling = time.process_time() - start
     seconds, launches = [], Launches()
     with observing(launches):
         for _ in range(TURNS):
-            start = time.perf_counter()
-            compiled(*arguments)
-            seconds.append(time.perf_counter() - start)
-    check(C, reference.gemm(A, B), atol=K * 1e-6)
+            start = time.process_time()
+            kernel()
+            seconds.append(time.process_time() - start)
+    verify()
+    fastest = min(seconds)
+    runs = f"first run {seconds[0]:.2f} s, fastest of {TURNS} runs {fastest:.3f} s"
+    print(f"compiled in {compiling:.2f} s of CPU, {runs}")
     threads = launches.counters[0].thread_instructions
-    print(f"compiled in {compiling:.2f} s, first run {seconds[0]:.2f} s, fastest of {TURNS} runs {min(seconds):.3f} s")
-    rate = threads / min(seconds) / 1e6
-    print(f"{threads / 1e6:.2f} million thread instructions, {rate:.1f} million in a second")
+    print(f"{threads / 1e6:.2f} million thread instructions, {threads / fastest / 1e6:.1f} million in a second")
     timing = Timing()
     with observing(timing):
         start = time.perf_counter()
-        compiled(*arguments)
+        kernel()
         whole = time.perf_counter() - start
-    print(_shares(timing, whole) + "\n")
+    if count := timing.calls["wgmma", WGMMA]:
+        print(f"{count} WGMMAs: {fastest / count * 1e6:.0f} us of CPU for each, with all that is between them")
+    print(_shares(timing, whole), flush=True)
 
 
 def _shares(timing: Timing, whole: float) -> str:
@@ -158,3 +194,10 @@ def _shares(timing: Timing, whole: float) -> str:
         what = f"{unit}: {kind}" if unit else kind
         lines.append(f"{spent / whole:6.1%}  {spent * 1e3:7.1f}  {calls or '':>7}  {what}")
     return "\n".join(lines)
+
+
+PARTS = {"scalar": scalar, "wgmma": wgmma, "attention": attention}
+
+if __name__ == "__main__":
+    with emulated():
+        PARTS[sys.argv[1]]()

@@ -29,7 +29,8 @@ from typing import Any
 
 from cutetut.course import notebooks
 from cutetut.emulator.errors import EmulatorWarning
-from cutetut.inspect.diagnose import NO_FAULT, diagnose
+from cutetut.explore import moments, schedules
+from cutetut.inspect.diagnose import NO_FAULT, diagnose, first_fault
 from cutetut.measure import bench
 
 COMPILED = "compiled"  # a line that a program prints before its first launch
@@ -43,14 +44,23 @@ AT_ONCE = 4  # processes: most of their time they compile
 Outcome = dict[str, Any]
 
 
-def report(function: Callable[..., Any], *args: Any) -> str:
-    """What `diagnose` prints of a kernel and what it warns of, without the lines of PTX."""
+def report(function: Callable[..., Any], *args: Any, seeds: int = 0) -> str:
+    """What `diagnose` prints of a kernel and what it warns of, without the lines of PTX.
+
+    seeds: with some, the kernel runs under many schedules (`diagnose.first_fault`), and the report is of the first that
+    fails, with what reproduces it.
+    """
     said = io.StringIO()
     with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(said):
         warnings.simplefilter("always")
-        diagnose(function, *args)
-    ours = [w.message for w in caught if issubclass(w.category, EmulatorWarning)]
-    lines = [line for message in ours for line in f"warning: {message}".splitlines()]
+        if seeds:
+            failure = first_fault(function, *args, seeds=seeds)
+            print(failure or f"{NO_FAULT}, under all {len(schedules(seeds)) * len(moments(seeds))} schedules")
+        else:
+            diagnose(function, *args)
+    ours = [str(w.message) for w in caught if issubclass(w.category, EmulatorWarning)]
+    told = dict.fromkeys(ours) if seeds else ours  # many runs tell the same
+    lines = [line for message in told for line in f"warning: {message}".splitlines()]
     return "\n".join(line for line in [*lines, *said.getvalue().splitlines()] if "PTX line" not in line)
 
 

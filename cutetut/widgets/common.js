@@ -61,12 +61,22 @@ function stepper(id, name, last, chosen) {
 /** Names and texts as one list of definitions. */
 const definitions = (lines) => lines.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]);
 
-/** The colours and font the page gives the picker now. */
+/**
+ * The colours and font the page gives the picker now. What a property holds is text, such as light-dark(...), of which
+ * only an element makes a colour.
+ */
 function themeOf(root) {
-  const style = getComputedStyle(root);
-  const read = (name) => style.getPropertyValue(`--tp-${name}`).trim();
-  const names = ["bg", "fg", "muted", "line", "accent", "on-accent", "mono"];
-  return Object.fromEntries(names.map((name) => [name, read(name)]));
+  const probe = root.appendChild(make("span"));
+  const style = getComputedStyle(probe);
+  const read = (name) => {
+    probe.style.color = `var(--tp-${name})`;
+    return style.color;
+  };
+  const names = ["bg", "fg", "muted", "line", "accent", "on-accent"];
+  const theme = Object.fromEntries(names.map((name) => [name, read(name)]));
+  theme.mono = style.getPropertyValue("--tp-mono").trim();
+  probe.remove();
+  return theme;
 }
 
 /** Call `changed` when the page's theme or the system's changes; returns how to stop. */

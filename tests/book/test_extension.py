@@ -17,7 +17,7 @@ from typing import Any
 import cutetut_book
 import nbformat
 import pytest
-from cutetut_book import bugs, counted, generated, ordering, peers, rooms, vendor
+from cutetut_book import bugs, counted, generated, ordering, peers, rooms, unreported, vendor
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import docutils_namespace
@@ -376,6 +376,32 @@ def test_other_peoples_kernels_become_a_sentence_and_a_table(
         ["fmha", "NVIDIA/cutlass", "what fmha does", "Deadlock: every thread waits", "4.3 s"],
         ["ring", "q", "what ring does", "MissingBarrier: a copy. The fault: no barrier.", "4.3 s"],
     ]
+
+
+def test_what_is_not_reported_becomes_a_table(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "unreported.json"
+    row = {"what": "no fence behind `cp.async`", "why": "it is right", "answer": "nothing", "nearest": "a store",
+           "error": "MissingFence"}  # fmt: skip
+    record.write_text(json.dumps([row]))
+    monkeypatch.setattr(unreported, "RECORDED", record)
+    said, pages = build({"index.md": "# Index\n\n```{unreported}\n```\n"})
+    assert said == ""
+    page = (pages / "index.html").read_text()
+    assert cells_of(page)[1:] == [["no fence behind cp.async", "nothing", "it is right", "a store: MissingFence"]]
+    assert ">cp.async</span>" in page
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '[{"what": "it"}]'])
+def test_a_record_of_what_is_not_reported_that_cannot_be_shown_is_an_error(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    record = tmp_path / "unreported.json"
+    record.write_text(text)
+    monkeypatch.setattr(unreported, "RECORDED", record)
+    said, _ = build({"index.md": "# Index\n\n```{unreported}\n```\n"})
+    assert "ERROR: unreported" in said
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"provenance": {}, "peers": []}'])

@@ -100,9 +100,14 @@ def cell(chapter: str, name: str) -> str:
     return str(next(cell.source for cell in notebooks.read(chapter).cells if cell.id == name))
 
 
+def definitions(chapter: str, name: str) -> str:
+    """The source of what the chapter's cell of this id defines, without what it does besides."""
+    return notebooks.definitions(cell(chapter, name))
+
+
 def renamed(chapter: str, name: str, old: str, new: str) -> str:
     """What the chapter's cell of this id defines, with `new` in place of a name or any other text that is there."""
-    source = notebooks.definitions(cell(chapter, name))
+    source = definitions(chapter, name)
     assert old in source, f"{chapter}, {name}: no {old}"
     return source.replace(old, new)
 
@@ -121,7 +126,7 @@ def defined(chapter: str, cells: Iterable[str], folder: Path, extra: str = "", *
     """
     helpers = vars(notebooks.load(chapter, HELPER_TAGS))
     helpers.update(more)
-    source = "\n\n\n".join([*(notebooks.definitions(cell(chapter, name)) for name in cells), extra])
+    source = "\n\n\n".join([*(definitions(chapter, name) for name in cells), extra])
     return from_file(source, folder / "cells.py", dict(helpers))
 
 
@@ -219,12 +224,12 @@ def judges(chapter: str, folder: Path, more: str, cells: Iterable[str] = (), com
     return defined(chapter, [*cells, *ids], folder, f"{computed}\n{ANSWERS}{more}", **known)
 
 
-def judges_of(chapter: str, more: str, computed: str = "") -> Callable[..., dict[str, Any]]:
+def judges_of(chapter: str, more: str, cells: Iterable[str] = ()) -> Callable[..., dict[str, Any]]:
     """The fixture `names` of a module: what `judges` returns for the chapter."""
 
     @pytest.fixture(scope="module")
     def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-        return judges(chapter, tmp_path_factory.mktemp(chapter), more, computed=computed)
+        return judges(chapter, tmp_path_factory.mktemp(chapter), more, cells)
 
     return names
 

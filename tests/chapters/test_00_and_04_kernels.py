@@ -12,8 +12,6 @@ import torch
 from cutetut.course import notebooks
 from tests.chapters.products import assert_spreads_nan_and_inf, assert_writes_its_result_alone, exact, normal
 
-CHAPTERS = ("00_start_here", "04_scalar_fma_gemm")
-
 
 @pytest.fixture(scope="module")
 def start() -> ModuleType:
@@ -205,13 +203,3 @@ def test_scalar_gemm_refuses_a_tensor_beyond_32_bit_indices(scalar: ModuleType, 
         pytest.skip("this machine cannot reserve 8 GiB of address space")
     with pytest.raises(ValueError, match=r"2\*\*31"):
         scalar.scalar_gemm(torch.zeros(GOOD, device=device), huge, torch.zeros(1, 1, device=device))
-
-
-# The chapters as a whole --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("chapter", CHAPTERS)
-def test_cells_name_their_reasons(chapter: str) -> None:
-    for cell in notebooks.code_cells(notebooks.read(chapter)):
-        if "nbval-ignore-output" in notebooks.tags(cell):
-            assert cell.metadata["cutetut"]["reason"]

@@ -178,6 +178,13 @@ POLYNOMIALS = {
         for factor in c[-2::-1]:
             total = total * x[i] + factor
         y[i] = total""",
+    "in_a_fragment": """
+    if i < cute.size(x):
+        total = cute.make_rmem_tensor(1, cutlass.Float32)
+        total[0] = cutlass.Float32(c[-1])
+        for factor in reversed(c[:-1]):
+            total[0] = total[0] * x[i] + factor
+        y[i] = total[0]""",
     "constant": "if i < cute.size(x): y[i] = cutlass.Float32(c[0])",
     "counts_at_run_time": """
     if i < cute.size(x):
@@ -247,7 +254,7 @@ RIGHT = {
         "lambda sms, rate, latency, loads: np.float32(rate * latency / sms / loads / 128)",
         "lambda sms, rate, latency, loads: torch.tensor(rate * latency / (sms * loads * 128))",
     ],
-    5: ["polynomial_kernel_of_the_solution", "by_reversed", "by_a_tuple"],
+    5: ["polynomial_kernel_of_the_solution", "by_reversed", "by_a_tuple", "in_a_fragment"],
 }
 
 

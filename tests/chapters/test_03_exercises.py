@@ -48,6 +48,11 @@ BODIES = {
     for i in cutlass.range_constexpr(cute.size(source)):
         if cute.elem_less(coordinates[i], x.shape):
             target[i] = source[i]""",
+    "a_row_for_each_of_the_first_threads": """
+    row = m * T + tid
+    if tid < T and row < x.shape[0]:
+        for column in range(n * T, cutlass.min(n * T + T, x.shape[1])):
+            y[row, column] = x[row, column]""",
     "rows_only": """
     thr_copy = copy.get_slice(tid)
     cut = lambda tensor: thr_copy.partition_S(cute.local_tile(tensor, (T, T), (m, n)))
@@ -91,6 +96,11 @@ def ordered(t):
     return tensor.mark_compact_shape_dynamic(mode=0, stride_order=t.dim_order())
 
 
+def columns_first_marked(t):
+    tensor = from_dlpack(t, assumed_align=16).mark_compact_shape_dynamic(mode=1, divisibility=4)
+    return tensor.mark_compact_shape_dynamic(mode=0)
+
+
 class Marker:
     def __call__(self, t):
         return right_mark(t)
@@ -107,6 +117,7 @@ def variants(source: str, name: str, changes: dict[str, tuple[str, str]]) -> lis
 PADDED = {
     "padded_by_three": ("(T + 1, 1)", "(T + 3, 1)"),
     "columns_first": ("(T + 1, 1)", "(1, T + 1)"),
+    "padded_in_nested_modes": ("((T, T), stride=(T + 1, 1))", "((T, (8, T // 8)), stride=(T + 1, (1, 8)))"),
     "padded_by_two": ("(T + 1, 1)", "(T + 2, 1)"),
     "padded_no_barrier": ("    cute.arch.sync_threads()\n", ""),
     "padded_nan": ("cute.copy(write, tWsA, tWrA)", "tWrA.fill(float('nan'))"),
@@ -122,6 +133,7 @@ SPARE = {  # the tile as the chapter has it, swizzled, and some room that nothin
 }
 PAIRS = {
     "pairs_unswizzled": (", swizzle=cute.make_swizzle(5, 2, 6)", ""),
+    "pairs_by_elements": ("cute.autovec_copy(tWsA, tWrA)", "cute.basic_copy(tWsA, tWrA)"),
     "pairs_autovec": ("cute.copy(write, tWrA, tWgB)", "cute.autovec_copy(tWrA, tWgB)"),
     "pairs_nan": ("cute.autovec_copy(tWsA, tWrA)", "tWrA.fill(float('nan'))"),
     "pairs_zeros": ("cute.copy(read, tRgA, tRrA)", "tRrA.fill(0.0)\n    cute.copy(read, tRrA, tRgA)"),
@@ -223,11 +235,16 @@ WRONG: dict[int, dict[str, str]] = {  # a part of what the check has to say
     },
 }
 RIGHT = {
-    1: ["(2, 4, 16, 1)", "np.array([2.0, 4.0, 16.0, 1.0])", "[2, torch.tensor(4), np.int64(16), 1]"],
-    2: ["right_guarded", "by_hand", "each_by_its_coordinate"],
-    3: ["right_padded", "padded_by_three", "columns_first"],
-    4: ["right_mark", "ordered", "Marker()"],
-    5: ["right_pairs", "pairs_unswizzled", "pairs_autovec"],
+    1: [
+        "(2, 4, 16, 1)",
+        "np.array([2.0, 4.0, 16.0, 1.0])",
+        "[2, torch.tensor(4), np.int64(16), 1]",
+        "torch.tensor([2, 4, 16, 1])",
+    ],
+    2: ["right_guarded", "by_hand", "each_by_its_coordinate", "a_row_for_each_of_the_first_threads"],
+    3: ["right_padded", "padded_by_three", "columns_first", "padded_in_nested_modes"],
+    4: ["right_mark", "ordered", "Marker()", "columns_first_marked"],
+    5: ["right_pairs", "pairs_unswizzled", "pairs_autovec", "pairs_by_elements"],
 }
 
 

@@ -131,6 +131,7 @@ WRONG = {  # a part of what the check has to say
         "np.arange(3), 0": "one number",
         "True, 44": "whole number",
         "PRODUCT, 44": "one number",
+        "np.float32(3), 0": "of thread 3 is C[",
     },
     2: {
         '"(1,(4,2),8):(0,(8,512),1)"': "the offset at V 0, M 0, K 1 is not 1",
@@ -204,6 +205,7 @@ WRONG = {  # a part of what the check has to say
         "'store'": "",
         "float('nan')": "",
         "(plain, plain)": "",
+        "np.float32(3)": "",
     },
     7: {
         "first_block": "several threads store",

@@ -143,6 +143,7 @@ WRONG = {  # a part of what the check has to say
         "True, 2": "whole number",
         "lane, v": "one number",
         "A @ B.T, 2": "one number",
+        "np.float32(3), 2": "is A[",
     },
     2: {
         "64": "32 wavefronts",
@@ -159,6 +160,7 @@ WRONG = {  # a part of what the check has to say
         "(72,)": "whole number",
         "A @ B.T": "one number",
         "lambda pitch: 72": "whole number",
+        "np.float32(64)": "32 wavefronts",
     },
     3: {
         "((16,), (1,))": "[0, 1, 8, 9]",
@@ -205,7 +207,7 @@ WRONG = {  # a part of what the check has to say
     },
 }
 RIGHT = {
-    1: ["15, 2", "15.0, np.int64(2)", "torch.tensor(15), np.array([2])"],
+    1: ["15, 2", "15.0, np.int64(2)", "torch.tensor(15), np.array([2])", "value=np.uint8(2), lane=np.float64(15)"],
     2: ["72", "88", "np.int64(120)", "72.0"],
     3: [
         "((2, 4, 2), (1, 4, 2))",

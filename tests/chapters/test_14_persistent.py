@@ -462,7 +462,6 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 }
 
 
-BROKEN = exercises.cell(CHAPTER, "break-it").split("\n\n\nfor name in MISTAKES")[0]  # the function of this name
-names = exercises.judges_of(CHAPTER, ANSWERS, computed=BROKEN)
+names = exercises.judges_of(CHAPTER, ANSWERS, cells=["break-it"])
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 test_each_solution_belongs_to_an_exercise = exercises.solutions_belong_to_exercises(CHAPTER)

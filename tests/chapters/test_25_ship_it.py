@@ -299,7 +299,7 @@ def test_the_exported_function_links_and_cannot_be_emulated(chapter: ModuleType,
 @pytest.mark.emulator
 def test_the_readers_tests_find_what_is_wrong(chapter: ModuleType, tmp_path: Path) -> None:
     """The file of tests that the chapter runs passes; with GELU left out, or the capture's input changed, it fails."""
-    source = exercises.cell(CHAPTER, "ci").split("\nsaid = ")[0]
+    source = exercises.definitions(CHAPTER, "ci")
     names = exercises.from_file(source, tmp_path / "ci.py", dict(vars(chapter)))
     wrong = names["TEST"].replace("ship.linear(*tensors, True)", "ship.linear(*tensors)")
     said = names["run_tests"](wrong)
@@ -319,7 +319,7 @@ def test_what_the_emulator_says_of_each_mistake(
     chapter: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert set(SAYS) == set(chapter.MISTAKES)
-    source = exercises.cell(CHAPTER, "break-it").split("\nfor name in MISTAKES")[0]
+    source = exercises.definitions(CHAPTER, "break-it")
     monkeypatch.setattr(chapter, "rng", torch.Generator().manual_seed(1), raising=False)
     names = exercises.from_file(source, tmp_path / "broken.py", {**vars(chapter), "CHAPTER": CHAPTER})
     for name, said in SAYS.items():

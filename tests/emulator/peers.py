@@ -175,6 +175,14 @@ PEERS: dict[str, Peer] = {
     "rmsnorm cluster": Peer(QUACK, "a cluster for each row", f"{QROWS} rmsnorm 4 4096 2", PASS),
     "layernorm": Peer(QUACK, "two reductions", f"{QROWS} layernorm 4 4096", PASS),
     "cross entropy": Peer(QUACK, "online softmax", f"{QROWS} cross_entropy 4 4096", PASS),
+    "cross entropy in place": Peer(
+        QUACK, "the gradient over the logits", f"{QROWS} cross_entropy_in_place 4 4096", PASS
+    ),
+    "cross entropy in place, cluster": Peer(
+        QUACK, "the same by a cluster for each row", f"{QROWS} cross_entropy_in_place 4 4096 2", PASS,
+        fault="one CTA loads the target's logit, another stores the gradient there; between them is only st.async, "
+        "which orders its own bytes and no earlier load",
+    ),
     "quack gemm": Peer(QUACK, "epilogue with an addend", f"{ONE_SM} {QGEMM} 256 128 128 128 128 1 1 addend", PASS),
     "quack gemm cluster": Peer(QUACK, "a cluster of 2", f"{QGEMM} 256 128 192 128 128 2 1", PASS),
     "split-K": Peer(QUACK, "CTAs add one after the other: flags", f"{QGEMM} 128 128 256 128 128 1 1 split=4", PASS),

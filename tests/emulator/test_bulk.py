@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutetut.emulator.errors import IllegalInstruction, OutOfBounds, UnknownInstruction
+from cutetut.emulator.errors import IllegalInstruction, InFlight, OutOfBounds, UnknownInstruction
 from tests.emulator.harness import kernel, run, spin
 from tests.emulator.tensors import aligned
 from tests.emulator.test_tma import ARITHMETIC, NUMPY, REDUCTIONS, SMEM, as_bytes, small_numbers
@@ -70,6 +70,34 @@ def test_after_wait_group_read_the_source_may_be_overwritten(rng: np.random.Gene
     cp.async.bulk.wait_group 0; END:"""
     run(kernel(text, 2, header=SMEM), source, data, dynamic_smem=128)
     np.testing.assert_array_equal(data, np.concatenate([source, ~source]))
+
+
+READS_OF = {  # waits with .read for all but so many groups, one after the other -> of two buffers, which are free
+    (1,): {0}, (1, 1): {0}, (0,): {0, 1}, (1, 0): {0, 1}, (2, 1): {0}, (2,): set(),
+}  # fmt: skip
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("buffer", [0, 1])
+@pytest.mark.parametrize("waits", READS_OF)
+def test_a_read_wait_frees_all_groups_but_the_newest(
+    rng: np.random.Generator, waits: tuple[int, ...], buffer: int
+) -> None:
+    """Two groups, a buffer each; the issuing thread then overwrites one of the buffers."""
+    source, data = rng.integers(0, 255, 256).astype(np.uint8), aligned(np.zeros(256, np.uint8))
+    waiting = " ".join(f"cp.async.bulk.wait_group.read {keep};" for keep in waits)
+    text = f"""{START} {copy_words(64, True, 0)} fence.proxy.async.shared::cta; bar.sync 0; @%p1 bra END;
+    cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 128; cp.async.bulk.commit_group;
+    cp.async.bulk.global.shared::cta.bulk_group [%rd1+128], [%r1+128], 128; cp.async.bulk.commit_group;
+    {waiting} st.shared.b32 [%r1+{128 * buffer}], 0;
+    cp.async.bulk.wait_group 0; END:"""
+    ready = kernel(text, 2, header=SMEM)
+    if buffer not in READS_OF[waits]:
+        with pytest.raises(InFlight, match="bulk store"):
+            run(ready, source, data, dynamic_smem=256)
+        return
+    run(ready, source, data, dynamic_smem=256)
+    np.testing.assert_array_equal(data, source)
 
 
 @pytest.mark.parametrize("hint", [False, True])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutetut.emulator.errors import IllegalInstruction, OutOfBounds, UnknownInstruction
+from cutetut.emulator.errors import IllegalInstruction, MissingBarrier, OutOfBounds, UnknownInstruction
 from tests.emulator.harness import Dim, kernel, run, wait
 
 HEADER = ".shared .align 16 .b8 smem[1024];"
@@ -145,6 +145,34 @@ def test_a_warp_reads_what_another_stored_asynchronously_to_their_own_cta() -> N
     @!%p3 st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r7], %r6, [%r12];
     {WAIT} and.b32 %r8, %r0, 31; mad.lo.u32 %r8, %r8, 4, %r1; ld.shared.b32 %r99, [%r8]; {MEET}"""
     np.testing.assert_array_equal(per_thread(lines, 2, 2, 64), np.tile(table(2, 2), 2))
+
+
+STAS = "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r7], %r6, [%r12];"
+ARRIVES = "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r12];"
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("signal", "arrivals", "nbytes", "ordered"),
+    [(ARRIVES, 2, 0, True), (STAS, 1, 4, False), (STAS + ARRIVES, 2, 4, True)],
+)
+def test_the_mbarrier_of_an_asynchronous_store_orders_its_own_bytes_only(
+    signal: str, arrivals: int, nbytes: int, ordered: bool
+) -> None:
+    """CTA 0 loads a word of global memory and signals CTA 1, which waits and writes over it, as quack does in place.
+
+    An arrival of release.cluster orders the two; ptxas makes a memory barrier of it, and none of st.async.
+    """
+    lines = f"""add.u32 %r11, %r1, 1008; @!%p1 mbarrier.init.shared::cta.b64 [%r11], {arrivals};
+    @!%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r11], {nbytes}; fence.mbarrier_init.release.cluster; {MEET}
+    setp.ne.u32 %p3, %r2, 0; mov.u32 %r99, 0; @%p1 bra END; @%p3 bra WAITS;
+    ld.global.b32 %r99, [%rd0+252]; mapa.shared::cluster.u32 %r7, %r4, %r5; mapa.shared::cluster.u32 %r12, %r11, %r5;
+    {signal} bra END; WAITS: {WAIT} st.global.b32 [%rd0+252], %r6; END: {MEET} bar.warp.sync -1;"""
+    if ordered:
+        assert per_thread(lines, 2, 2)[0, 0] == 7
+        return
+    with pytest.raises(MissingBarrier, match="has loaded from"):
+        per_thread(lines, 2, 2)
 
 
 @pytest.mark.parametrize("operation", ["add.u32", "min.s32", "max.u32", "xor.b32", "inc.u32"])

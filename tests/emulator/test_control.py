@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from cutetut.emulator.errors import (
     Deadlock,
     DivergentBarrier,
     IllegalInstruction,
+    LaunchError,
     PtxSyntaxError,
     Trap,
 )
@@ -319,6 +321,26 @@ def test_an_endless_loop_runs_out_of_its_budget() -> None:
     with pytest.raises(BudgetExceeded, match="CUTETUT_BUDGET") as error:
         run(kernel(f"{START}\nLOOP: add.u32 %r1, %r1, 1;\nbra LOOP;"), np.zeros(32, np.uint32), budget=1000)
     assert error.value.place is not None and error.value.place.ptx_line is not None
+    assert re.search(r"has taken 100\d steps and has not ended; its budget is 1000\n", str(error.value))
+
+
+@pytest.mark.emulator
+def test_a_budget_that_is_only_too_small_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine instructions in three blocks; the budget is looked at behind each."""
+    three = kernel(f"{START} bra A;\nA: add.u32 %r1, %r1, 1; bra B;\nB: add.u32 %r1, %r1, 1;")
+    monkeypatch.setenv("CUTETUT_BUDGET", "2")
+    with pytest.raises(BudgetExceeded, match=r"steps and has not ended; its budget is 2\n(.|\n)*if there is none"):
+        run(three, np.zeros(32, np.uint32))
+    monkeypatch.setenv("CUTETUT_BUDGET", "1e2")
+    run(three, np.zeros(32, np.uint32))
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("text", ["ten", "0", "-5", "0.5", "nan", "inf"])
+def test_what_is_no_budget_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTETUT_BUDGET", text)
+    with pytest.raises(LaunchError, match=f"CUTETUT_BUDGET='{text}' is not a number of steps, of 1 or more"):
+        run(kernel(START), np.zeros(32, np.uint32))
 
 
 @pytest.mark.emulator

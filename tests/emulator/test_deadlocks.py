@@ -114,6 +114,26 @@ def test_the_producer_begins_with_the_wrong_parity() -> None:
     assert PARITY in hint and "completed" not in report
 
 
+@pytest.mark.parametrize("passed_on", [True, False])
+def test_a_turn_that_is_passed_on_too_late_for_the_others(passed_on: bool) -> None:
+    """Two consumers; the second waits for its turn from the first, who has gone round: no parity is to blame."""
+    count = "add.u32 %r5, %r5, 1; setp.lt.u32 %p4, %r5, 3; @%p4 bra"
+    begin, again = "mov.u32 %r5, 0;", "and.b32 %r6, %r5, 1; xor.b32 %r7, %r6, 1;"
+    turn = arrive(16, "setp.eq.u32 %p5, %r5, 0; @%p7 bra ON; @%p5 ") + "ON:" if passed_on else ""
+    lines = init(1, 2, 1) + begin + roles(
+        f"P: {again} {forever(8, '%r7', 'E')} {arrive(0)} {count} P;",
+        f"C: {again} {forever(0, '%r6', 'F')} {turn} {arrive(8)} {count} C; {'' if passed_on else arrive(16)}",
+        f"{forever(16, 0, 'T')} D: {again} {forever(0, '%r6', 'G')} {arrive(8)} {count} D;",
+    )  # fmt: skip
+    if passed_on:
+        attempt(lines, 3)
+        return
+    report, hint = stuck(lines, 3)
+    assert "warps [2] wait for phase 0 of the mbarrier at shared offset 16" in report
+    assert "warps [1] wait for phase 1 of the mbarrier at shared offset 0" in report
+    assert "who arrives at the mbarrier at shared offset 16: nobody has so far" in hint and PARITY not in hint
+
+
 def test_another_stage_is_released() -> None:
     """Two stages; the consumer always gives the second one back."""
     both = forever(8, "%r7", "E") + arrive(0) + forever(24, "%r7", "G") + arrive(16)

@@ -18,6 +18,7 @@ import pytest
 from cutetut.emulator import errors, findings
 from cutetut.emulator.errors import Deadlock, EmulatorError, EmulatorWarning, MissingBarrier, OutOfBounds
 from cutetut.emulator.findings import KINDS, Location, Report, Side, collecting, operation_of, role_of
+from cutetut.emulator.units import load_all
 from tests import warm
 from tests.emulator.harness import kernel, run
 
@@ -153,9 +154,15 @@ def test_json_keeps_everything() -> None:
         ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "", "multiplies", "WGMMA"),
         ("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32", "shared", "writes", "asynchronous store"),
         ("barrier.cluster.wait.acquire", "cluster barrier", "waits", ""), ("bar.sync", "", "waits", ""),
+        ("bar.cta.arrive", "named barrier", "arrives", ""), ("redux.sync.add.s32", "", "executes", ""),
+        ("multimem.red.relaxed.gpu.global.add.f32", "global", "updates", ""), ("griddepcontrol.wait", "", "waits", ""),
+        ("griddepcontrol.launch_dependents", "", "executes", ""),
+        ("mbarrier.complete_tx.relaxed.cta.shared::cta.b64", "mbarrier", "completes", ""),
+        ("fma.rn.f32", "", "executes", ""), ("nothing.like.it", "", "executes", ""),
     ],
 )  # fmt: skip
 def test_an_instruction_says_what_it_does_to_memory(opcode: str, space: str, role: str, operation: str) -> None:
+    load_all()
     assert (role_of(opcode, space), operation_of(opcode)) == (role, operation)
 
 

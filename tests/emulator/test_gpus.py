@@ -14,6 +14,7 @@ import cuda.bindings.driver as cuda
 import cuda.bindings.runtime as cudart
 import cutlass
 import cutlass.cute as cute
+import nbformat
 import numpy as np
 import pytest
 import torch
@@ -391,3 +392,21 @@ def test_the_command_has_as_many_as_it_is_told(tmp_path: Path) -> None:
         warm.command("cutetut", "emulate", "--gpus", "2", str(script)), capture_output=True, text=True
     )
     assert ran.stdout == "2 3.0 cuda:1\n", ran.stderr
+
+
+ASKING = "import torch\nfrom cutetut import emulate\nnames = emulate.gpus(2)\nprint(names, torch.cuda.device_count())"
+
+
+def test_a_notebook_has_as_many_as_it_asks_for(tmp_path: Path) -> None:
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(ASKING)])
+    nbformat.write(book, tmp_path / "two.ipynb")
+    command = warm.command("cutetut", "emulate", str(tmp_path / "two.ipynb"))
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.stdout == "['cuda:0', 'cuda:1'] 2\n", ran.stderr
+
+
+def test_a_script_that_was_given_one_gpu_gets_no_second(tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(ASKING)
+    ran = subprocess.run(warm.command("cutetut", "emulate", str(tmp_path / "two.py")), capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert ran.stderr.endswith("Refused: 1 GPU is emulated here, not 2: cutetut emulate --gpus 2\n")

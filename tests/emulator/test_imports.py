@@ -6,12 +6,14 @@ An import for types only counts as well: whoever reads the importing module must
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from cutetut import emulator
+from cutetut.emulator import host
 
 FOLDER = Path(emulator.__file__).parent
 MODULES = sorted(path for path in FOLDER.rglob("*.py") if "host" not in path.relative_to(FOLDER).parts)
@@ -222,3 +224,9 @@ def test_a_circle_through_a_room_s_init_would_be_seen(tmp_path: Path) -> None:
 def test_a_module_outside_of_the_rooms_would_be_seen(tmp_path: Path) -> None:
     graph = written(tmp_path, {"__init__.py": "", "errors.py": "", "extras.py": "from . import errors"})
     assert upward(graph) == {("extras", "errors")}
+
+
+def test_the_host_says_what_each_of_its_files_is_for() -> None:
+    folder = Path(host.__file__).parent
+    files = {file.name for file in folder.glob("*.py")} - {"__init__.py"}
+    assert files == set(re.findall(r"`(\w+\.py)`", host.__doc__ or ""))

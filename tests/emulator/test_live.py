@@ -20,11 +20,11 @@ pytestmark = pytest.mark.emulator
 
 @pytest.fixture
 def early() -> Iterator[list[torch.Tensor]]:
-    """A tensor that is older than `settle`."""
+    """A tensor that is older than `freeze`."""
     tensors = [torch.zeros(4099)]
-    live.settle()
+    live.freeze()
     yield tensors
-    live.settle()  # as it was: this process runs in the emulator
+    live.freeze()  # as it was: this process runs in the emulator
 
 
 def test_tensors_from_before_and_after_are_found_while_they_live(early: list[torch.Tensor]) -> None:
@@ -78,12 +78,12 @@ def test_of_a_tensor_map_only_the_first_word_is_a_pointer() -> None:
 
 def test_everything_is_collected_again_afterwards_and_as_often_as_before(early: list[torch.Tensor]) -> None:
     assert gc.get_freeze_count() > 1000 and gc.get_threshold() == live.THRESHOLDS
-    live.unsettle()
+    live.unfreeze()
     assert gc.get_freeze_count() == 0
     gc.set_threshold(600, 9, 8)
-    live.settle()
-    live.settle()
-    live.unsettle()
+    live.freeze()
+    live.freeze()
+    live.unfreeze()
     assert gc.get_threshold() == (600, 9, 8)
     gc.set_threshold(700, 10, 10)
     assert live.search(early[0].data_ptr()) is not None

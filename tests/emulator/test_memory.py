@@ -350,6 +350,20 @@ def test_impossible_launches(options: dict, says: str) -> None:
         "st.global.v2.b32 [%rd1], {%r1, %r2, %r3};",
         "frobnicate.u32 %r1, %r2;",
         "st.global.sometimes.b32 [%rd1], %r1;",
+        "ld.global.L1::sometimes.b32 %r1, [%rd1];",
+        "ld.global.L2::512B.b32 %r1, [%rd1];",
+        "prefetch.global.L9 [%rd1];",
+        "prefetch.sometimes [%rd1];",
+        "prefetch.L1 [%rd1], 128;",
+        "prefetchu.L2 [%rd1];",
+        "applypriority.global.L2::evict_last [%rd1], 128;",
+        "cp.async.bulk.prefetch.L2.sometimes [%rd1], 16;",
+        "createpolicy.sometimes.b64 %rd2, 0.5;",
+        "createpolicy.fractional.L2::evict_last.L2::sometimes.b64 %rd2, 0.5;",
+        "fence.proxy.sometimes;",
+        "fence.proxy.alias.global;",
+        "fence.proxy.async.local;",
+        "discard.global.L2 [%rd1], 128;",
     ],
 )
 def test_unknown_forms_are_refused_before_anything_runs(line: str) -> None:
@@ -359,5 +373,19 @@ def test_unknown_forms_are_refused_before_anything_runs(line: str) -> None:
     )
     with pytest.raises(UnknownInstruction) as error:
         run(kernel(body), out)
-    assert line.split()[0] in str(error.value) and "PTX line" in str(error.value)
+    assert line.split()[0].rstrip(";") in str(error.value) and "PTX line" in str(error.value)
+    assert ("undefined" in str(error.value)) == line.startswith("discard")
     assert out[0] == 0
+
+
+def test_hints_for_the_caches_change_nothing(rng: np.random.Generator) -> None:
+    data, out = rng.integers(0, 99, 32).astype(np.uint32), np.zeros(32, np.uint32)
+    before = data.copy()
+    hints = """prefetch.global.L1 [%rd2]; prefetch.L2 [%rd2];
+    prefetch.global.L2::evict_last [%rd2]; prefetchu.L1 [%rd2];
+    and.b64 %rd6, %rd1, -128; applypriority.global.L2::evict_normal [%rd6], 128;
+    createpolicy.fractional.L2::evict_last.L2::evict_unchanged.b64 %rd7, 0.5; fence.proxy.alias;
+    ld.global.L1::no_allocate.L2::128B.b32 %r1, [%rd2]; st.global.L2::cache_hint.b32 [%rd4], %r1, %rd7;"""
+    run(kernel(ADDRESSES.format(a=4, b=4) + hints, 2), data, out, block=(32, 1, 1))
+    np.testing.assert_array_equal(out, before)
+    np.testing.assert_array_equal(data, before)

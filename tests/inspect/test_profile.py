@@ -156,7 +156,7 @@ def test_a_cute_tensor_is_refused(device: str) -> None:
 def test_the_benchmark_of_the_emulator_reports_speed_and_shares(capsys: pytest.CaptureFixture[str]) -> None:
     chapter = notebooks.load("04_scalar_fma_gemm")
     with emulated():
-        emulator_speed.measure("small", chapter.scalar_gemm_launch, (128, 128, 16), torch.float32)
+        emulator_speed.gemm("small", chapter.scalar_gemm_launch, (128, 128, 16), torch.float32)
     out = capsys.readouterr().out
     assert "C: 128x128 float32 matches float64" in out
     work = 8 * 32 * 16 * 64  # warps, threads, k, products

@@ -6,9 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import cutlass
+import cutlass.cute as cute
 import pytest
 import torch
 
+from cutetut.explore import under
 from cutetut.measure import bench, mistakes
 from tests.inspect.test_diagnose import copy
 
@@ -104,6 +107,48 @@ def test_a_report_names_the_line_and_leaves_out_the_ptx(capsys: pytest.CaptureFi
     assert not mistakes.faultless(text)
     assert mistakes.faultless(mistakes.report(copy, torch.zeros(40), torch.zeros(64), 40))
     assert capsys.readouterr().out == ""
+
+
+@cute.kernel
+def tickets_kernel(drawn: cute.Tensor, y: cute.Tensor):
+    """Each warp draws a ticket and stores at its number; by chance, and in turn always, that is the warp's own."""
+    tid, _, _ = cute.arch.thread_idx()
+    if tid % 32 == 0:
+        ticket = cute.arch.atomic_add(drawn.iterator, cutlass.Int32(1))
+        y[(ticket - tid // 32) * 1000 + tid // 32] = ticket
+
+
+@cute.jit
+def tickets(drawn: cute.Tensor, y: cute.Tensor):
+    tickets_kernel(drawn, y).launch(grid=(1, 1, 1), block=(128, 1, 1))
+
+
+def test_a_mistake_that_waits_for_an_unlucky_schedule_is_reported_with_what_reproduces_it() -> None:
+    drawn, y = torch.zeros(1, dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
+    assert mistakes.faultless(mistakes.report(tickets, drawn.clone(), y.clone()))
+    text = mistakes.report(tickets, drawn, y, seeds=2)
+    assert text.startswith("OutOfBounds: ") and "y[(ticket" in text and "PTX line" not in text
+    settings = dict(word.split("=") for word in text.splitlines()[-1].split() if "CUTETUT_" in word)
+    with under(settings["CUTETUT_ASYNC"], settings["CUTETUT_SCHEDULE"]):
+        assert mistakes.report(tickets, drawn, y).startswith("OutOfBounds: ")
+    assert (drawn, y.tolist()) == (0, [0, 0, 0, 0]), "a kernel that fails changes no argument"
+
+
+@cute.kernel
+def count_kernel(drawn: cute.Tensor):
+    cute.arch.atomic_add(drawn.iterator, cutlass.Int32(1))
+
+
+@cute.jit
+def count(drawn: cute.Tensor):
+    count_kernel(drawn).launch(grid=(1, 1, 1), block=(128, 1, 1))
+
+
+def test_under_many_schedules_every_run_begins_with_the_arguments_as_they_are() -> None:
+    drawn = torch.full((1,), 7, dtype=torch.int32)
+    text = mistakes.report(count, drawn, seeds=1)
+    assert mistakes.faultless(text) and text.endswith("under all 6 schedules")
+    assert drawn.item() == 7 + 128
 
 
 def test_replacements_are_shown_on_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:

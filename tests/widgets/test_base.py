@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,9 @@ def test_no_text_of_the_widgets_goes_over_lines() -> None:
     for file in base.HERE.glob("*.js"):
         for number, line in enumerate(base.source(file.name).splitlines(), start=1):
             assert line.count("`") % 2 == 0, f"{file.name}, line {number}: a text that goes over lines"
+
+
+def test_each_dark_colour_is_stated_once_beside_its_light_one() -> None:
+    style = base.source("common.css")
+    dark = re.findall(r"--tp-[a-z-]+: light-dark\(#[0-9a-f]{6}, (#[0-9a-f]{6})\);", style)
+    assert "#14181e" in dark and all(style.count(colour) == 1 for colour in dark)

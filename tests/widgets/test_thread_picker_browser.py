@@ -52,8 +52,10 @@ class Picked(View):
         places: list[list[int]] = self.js(
             """const canvas = document.querySelector('canvas'), [rows, cols] = arguments;
             const probe = document.createElement('canvas').getContext('2d');
-            probe.fillStyle = getComputedStyle(document.querySelector('.cutetut-picker'))
-              .getPropertyValue('--tp-accent');
+            const named = document.querySelector('.cutetut-picker').appendChild(document.createElement('i'));
+            named.style.color = 'var(--tp-accent)';
+            probe.fillStyle = getComputedStyle(named).color;
+            named.remove();
             probe.fillRect(0, 0, 1, 1);
             const accent = probe.getImageData(0, 0, 1, 1).data;
             const image = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);

@@ -26,6 +26,7 @@ from . import (
     recorded,
     rooms,
     still,
+    unreported,
     vendor,
 )
 
@@ -45,6 +46,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     check_package(cutetut.__file__)
     for part in (offline, provenance, still, card, colab, front, explained):
         part.setup(app)
-    for directives in (generated, bugs, ordering, counted, contract, exercises, peers, rooms, ladder, recorded):
+    for directives in (
+        generated, bugs, ordering, unreported, counted, contract, exercises, peers, rooms, ladder, recorded,
+    ):  # fmt: skip
         directives.setup(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

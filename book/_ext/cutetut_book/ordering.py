@@ -46,8 +46,8 @@ def by_class(mistakes: Mistakes) -> dict[str, list[Mapping[str, Any]]]:
     return found
 
 
-def said(row: Mapping[str, Any]) -> Cell:
-    """What a cell says of a mistake."""
+def answer(row: Mapping[str, Any]) -> Cell:
+    """The emulator's answer to a mistake, as a cell of a table."""
     if not row["error"]:
         return "a\N{NO-BREAK SPACE}warning" if row["warned"] else "nothing"
     name = nodes.inline("", "", nodes.literal("", row["error"]))
@@ -66,11 +66,11 @@ class Unordered(SphinxDirective):
         try:
             record = json.loads(RECORDED.read_text())
             out: list[nodes.Node] = [nodes.paragraph("", text) for text in sentences(record)]
-            missed = [[row["what"], said(row)] for row in record["mistakes"] if not row["error"]]
+            missed = [[row["what"], answer(row)] for row in record["mistakes"] if not row["error"]]
             if missed:
                 out.append(table(["mistake without error", "the emulator's answer"], missed, ["unordered", "missed"]))
             for about, rows in by_class(record["mistakes"]).items():
-                body = [[row["what"], said(row)] for row in rows]
+                body = [[row["what"], answer(row)] for row in rows]
                 shown = table(["the mistake", "the error"], body, ["unordered"])
                 out += folded(f"{about}: {len(rows)} reported", shown)
         except (OSError, ValueError, KeyError, TypeError) as error:

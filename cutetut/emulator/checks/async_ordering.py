@@ -420,7 +420,7 @@ class AsyncOrdering(UnitState):
         shadow = self._written_region(hosts)
         if shadow is None:
             return
-        where, copied = np.unique(shadow.where(hosts, nbytes)), shadow.copied
+        where, copied = shadow.where(hosts, nbytes).ravel(), shadow.copied
         keep = None
         if copied.last is not None:
             before = copied.last[where]

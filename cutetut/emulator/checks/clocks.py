@@ -99,7 +99,7 @@ class Clocks:
         self.now = np.zeros(warps + SPARE, np.int64)
         self.seen = np.zeros((VIEWS, warps, warps + SPARE), np.int64)
         self.views = 1  # the others are all zero until the first proxy fence, or the first narrow arrival
-        self.touched = np.zeros(warps, np.uint32)  # lanes that have used memory since their warp's lanes were ordered
+        self.used = np.zeros(warps, np.uint32)  # lanes that have used memory since their warp's lanes were ordered
         self.together = np.zeros(warps, np.int64)  # up to when a warp's accesses are before its last shuffle
         self.waves: list[int] = []  # the time at which each wave began
         self.base = 0
@@ -118,7 +118,7 @@ class Clocks:
         self.waves.append(self.base)
         self.now[:] = self.base
         self.seen[: self.views] = 0
-        self.touched[:] = 0
+        self.used[:] = 0
         self.agents = self.warps
         self._lanes.clear()
         self._past.clear()
@@ -228,21 +228,21 @@ class Clocks:
         if isinstance(threads, slice):
             first, last = threads.start, threads.stop
             if not (first | last) & 31:
-                self.touched[first >> 5 : last >> 5] = ALL_LANES
+                self.used[first >> 5 : last >> 5] = ALL_LANES
                 return
             threads = np.arange(first, last)
-        np.bitwise_or.at(self.touched, threads >> 5, np.uint32(1) << (threads & 31).astype(np.uint32))
+        np.bitwise_or.at(self.used, threads >> 5, np.uint32(1) << (threads & 31).astype(np.uint32))
 
     def sync_lanes(self, warps: np.ndarray) -> None:
         """bar.warp.sync of whole warps: their lanes know of each other, and what any of them knows."""
         self.rejoin(warps)
         self.seen[GENERIC, warps, warps] = self.now[warps]
         self.now[warps] += 1
-        self.touched[warps] = 0
+        self.used[warps] = 0
 
     def shuffled(self, warps: np.ndarray) -> None:
         """All lanes of whole warps come together, and nothing is ordered: what they did before gets an earlier time."""
-        used = warps[self.touched[warps] != 0]
+        used = warps[self.used[warps] != 0]
         self.together[used] = self.now[used]
         self.now[used] += 1
 
@@ -319,7 +319,7 @@ class Clocks:
     def _own(self, warps: np.ndarray, lanes: np.ndarray | None) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
         """Up to when these warps' own accesses are passed on, and what only some of their lanes pass on."""
         now = self.now[warps]
-        if lanes is None or not (others := (self.touched[warps] & ~lanes) != 0).any():
+        if lanes is None or not (others := (self.used[warps] & ~lanes) != 0).any():
             return now, []
         partial = [(int(w), int(m), int(t)) for w, m, t in zip(warps[others], lanes[others], now[others], strict=True)]
         return np.where(others, self.seen[GENERIC, warps, warps], now), partial
@@ -396,7 +396,7 @@ class Clocks:
         """A barrier of these warps, all lanes of them."""
         self.rejoin(warps)
         self.acquire(warps, self.release(warps))
-        self.touched[warps] = 0
+        self.used[warps] = 0
 
     def meet_in_ctas(self, ctas: int) -> None:
         """A barrier of each of so many CTAs with all their warps."""
@@ -410,7 +410,7 @@ class Clocks:
         table = self.seen[: self.views].reshape(self.views, ctas, self.warps // ctas, -1)[..., :n]
         table[:] = table.max(axis=2, keepdims=True)
         self.now[: self.warps] += 1
-        self.touched[:] = 0
+        self.used[:] = 0
 
     def fenced_inits(self, warps: np.ndarray) -> np.ndarray:
         """The initialisations of mbarriers that these warps' fences have made ready, as the table of a release."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..errors import EmulatorError, MissingBarrier, Place
+from ..findings import role_of
 from ..machine.access import GPU, Access, Kind
 from ..machine.machine import Machine
 from ..machine.memory import HOST, GlobalMemory, index
@@ -200,14 +201,15 @@ def _strong(inst: Instruction) -> bool:
     """Whether an access is strong enough not to be in a race with another such access of a different launch."""
     if inst.parts[0] in ("cp", "multimem"):  # a bulk reduction is relaxed, at the scope of the GPU (section 9.7.9.25.4)
         return inst.opcode.startswith("cp.reduce")
-    kind = Kind.ATOMIC if inst.parts[0] in ("atom", "red") else Kind.LOAD
+    kind = Kind.ATOMIC if role_of(inst.opcode, "global") == "updates" else Kind.LOAD
     return Access.of(inst.parts, inst.index, 1, kind).scope >= GPU
 
 
 def _verb(inst: Instruction) -> str:
     if inst.parts[0] == "cp":
         return "a copy of" if "bulk_group" not in inst.parts else "a bulk store to"
-    return {"ld": Kind.LOAD, "atom": Kind.ATOMIC, "red": Kind.ATOMIC}.get(inst.parts[0], Kind.STORE).value
+    kinds = {"reads": Kind.LOAD, "updates": Kind.ATOMIC}
+    return kinds.get(role_of(inst.opcode, "global"), Kind.STORE).value
 
 
 def _same_memory(other: Footprint, mine: Footprint) -> Iterator[tuple[Piece, Piece]]:

@@ -12,9 +12,8 @@ from ..errors import InFlight, MissingBarrier
 from ..findings import Location
 from ..machine.machine import Machine
 from ..machine.pending import Operation
+from ..machine.threads import DONE
 from .clocks import GENERIC, INITS, Clocks
-
-DONE = 3  # the scheduler's status of a thread that has exited
 
 
 class Guests:

@@ -6,6 +6,8 @@ in a granule; they are kept here, and only from the first load of unwritten memo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ..errors import Uninitialized
@@ -23,15 +25,16 @@ class Holes(UnitState):
         super().__init__(machine)
         self.order = machine.unit(Ordering)
 
-    def leniently(self, step: Step, sel: Selection) -> np.ndarray:
-        """Run an ordinary load or store that may find unwritten bytes; the host address of each thread's access."""
-        order = self.order
-        order.lenient = True
-        try:
+    def allow(self, step: Step, inst: int) -> Callable[[Selection], np.ndarray]:
+        """The step of an ordinary load or store that may find unwritten bytes: gives each thread's host address."""
+        marking = self.order.marking
+        marking[inst] = np.empty(0, np.int64)
+
+        def run(sel: Selection) -> np.ndarray:
             step(sel)
-        finally:
-            order.lenient = False
-        return order.touched
+            return marking[inst]
+
+        return run
 
     def is_written(self, host: np.ndarray, nbytes: int) -> np.ndarray:
         """Whether something has written all bytes of each of these values."""

@@ -75,7 +75,7 @@ class Locations:
             mask = int(ALL_LANES if lanes is None else lanes[i])
             self.observe(warp, mask, Release(SYS, self._cta(warp), known, self.peer))
 
-    def meet(self, warps: np.ndarray) -> None:
+    def rejoin(self, warps: np.ndarray) -> None:
         """The lanes of each of these warps meet: a fence of any acquires what one has read before.
 
         PTX asks for the fence of the very lane that has read; this follows what kernels do that are right on the GPU.

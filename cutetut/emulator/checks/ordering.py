@@ -48,8 +48,8 @@ class Ordering(UnitState):
         self.peer: Peer | None = None  # this launch among others that run at the same time
         self.grid: int | None = None  # the agent that stands for the kernel before a dependent launch
         self.holes: np.ndarray | None = None  # bytes of shared memory that are as if nothing had written them
-        self.lenient = False  # an ordinary access may find unwritten bytes (holes.py), and then
-        self.touched = np.empty(0, np.int64)  # this is the host address of each thread's access
+        # instructions that may find unwritten bytes (holes.py), and the host addresses that they have used last
+        self.marking: dict[int, np.ndarray] = {}
         stamps.check_limits(len(machine.kernel.body), self.clocks.warps, 0)
 
     def join(self, peer: Peer) -> None:
@@ -175,10 +175,12 @@ class Ordering(UnitState):
         where = shadow.where(host, access.nbytes)
         wrote = shadow.wrote[where]
         threads = threads_of(sel)
-        self.touched = host
+        marks = access.inst in self.marking  # what nothing wrote is only marked (unwritten.py)
+        if marks:
+            self.marking[access.inst] = host
         if int(wrote.min()) < 0:
-            usable = self.reports.unusable(shadow, wrote, host, threads, access, self.lenient)
-            if usable is not None:  # what nothing wrote is only marked (unwritten.py)
+            usable = self.reports.unusable(shadow, wrote, host, threads, access, marks)
+            if usable is not None:
                 where, wrote, threads = where[usable], wrote[usable], threads[usable]
                 host, sel = host[usable], threads
                 if not len(threads):
@@ -437,8 +439,8 @@ class Ordering(UnitState):
     def sync_lanes(self, sel: Selection) -> None:
         """Lanes of one warp meet: bar.warp.sync, and the fences and waits of WGMMA, which no lane passes alone."""
         warps = warps_of(sel)
-        self.locations.meet(warps)
-        if self.clocks.touched[warps].any():
+        self.locations.rejoin(warps)
+        if self.clocks.used[warps].any():
             self.clocks.sync_lanes(warps)
         else:
             self.clocks.rejoin(warps)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import EmulatorError, IllegalInstruction, InFlight, MissingBarrier, MissingFence, Place, Uninitialized
-from ..findings import Location
+from ..findings import Location, role_of
 from ..machine.access import Access, Kind
 from ..machine.machine import Machine
 from ..machine.memory import HOST, index
@@ -43,11 +43,12 @@ class Reports:
 
     def unusable(
         self, shadow: Shadow, wrote: np.ndarray, host: np.ndarray, threads: np.ndarray, access: Access,
-        lenient: bool,
+        marks: bool,
     ) -> np.ndarray | None:  # fmt: skip
         """Threads meet bytes that nothing wrote, that are on their way, or that are an mbarrier's.
 
-        Returns None where that is no mistake, or the accesses that are none (see unwritten.py).
+        Returns None where that is no mistake, or the accesses that are none: of unwritten bytes if the instruction
+        marks what it finds (see unwritten.py).
         """
         rows = wrote.reshape(len(threads), -1)
         for state in (stamps.MBARRIER, stamps.IN_FLIGHT):
@@ -59,7 +60,7 @@ class Reports:
         bad = (rows == stamps.UNWRITTEN).any(axis=1)
         if not access.loads or not bad.any():
             return None
-        if lenient:
+        if marks:
             return ~bad
         at = int(host[bad][0]) + int(np.flatnonzero(rows[bad][0] == stamps.UNWRITTEN)[0]) * shadow.granule
         self._tell("uninitialized", self.unwritten(at, threads[bad], "load of"), access.inst)
@@ -403,8 +404,8 @@ class Reports:
                 if mask >> lane & 1 and stamp.agent < len(known) and known[stamp.agent] >= stamp.time]  # fmt: skip
 
     def _did(self, stamp: Stamp) -> str:
-        base = self.machine.kernel.body[stamp.inst].parts[0]
-        return "changed with an atomic operation" if base in ("atom", "red") else "stored to"
+        role = role_of(self.machine.kernel.body[stamp.inst].opcode, "")
+        return "changed with an atomic operation" if role == "updates" else "stored to"
 
     def _thread(self, stamp: Stamp) -> int | None:
         """The thread that made a stamp, or started what did; None for copies that report to an mbarrier."""

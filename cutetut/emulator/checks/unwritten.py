@@ -218,9 +218,10 @@ class Unwritten:
         holes, unit = self.machine.unit(Holes), BYTES[inst.parts[-1]]
         parts = inst.operands[0].items if isinstance(inst.operands[0], Vector) else inst.operands[:1]
         marks = [self.marks[part.name] if isinstance(part, Register) else None for part in parts]
+        access = holes.allow(step, inst.index)
 
         def run(sel: Selection) -> None:
-            host = holes.leniently(step, sel)
+            host = access(sel)
             for i, mark in enumerate(marks):
                 written = holes.is_written(host + i * unit, unit)
                 complete = bool(written.all())
@@ -235,10 +236,10 @@ class Unwritten:
     def _marking_store(self, step: Step, inst: Instruction) -> Step:
         """A store to shared memory of values that may be unwritten: so are the bytes then."""
         holes, unit = self.machine.unit(Holes), BYTES[inst.parts[-1]]
-        marks = stored_marks(inst, self.marks)
+        marks, access = stored_marks(inst, self.marks), holes.allow(step, inst.index)
 
         def run(sel: Selection) -> None:
-            host = holes.leniently(step, sel)
+            host = access(sel)
             for i, mark in enumerate(marks):
                 if mark is not None:
                     forget_unwritten(holes, host + i * unit, mark[sel], unit)

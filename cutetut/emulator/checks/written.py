@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..findings import role_of
+from ..machine.opcodes import registered
 from ..ptx.syntax import Address, Function, Group, Instruction, Negated, Operand, Pair, Register, Symbol, Vector
 
 ANYWHERE = ("anywhere", 0)
 WHOLE = -1  # the address of a parameter is taken, so any part of it may be meant
 Origin = tuple[str, int]  # a parameter and the offset of eight bytes in it
 Origins = frozenset[Origin]
-_SPACES_OF_OWN = ("shared", "local", "param", "const")
+_SPACES = ("global", "shared", "local", "param", "const")
 
 
 def writers(kernel: Function) -> dict[Origin, tuple[int, ...]]:
@@ -53,19 +55,16 @@ def _origins_of(operand: Operand, origins: dict[str, Origins], params: set[str])
 
 
 def _targets(inst: Instruction) -> Iterable[Operand]:
-    """The operands that say where an instruction writes global memory."""
-    base, rest = inst.parts[0], inst.parts[1:]
-    if base in ("st", "atom", "red") and not any(p.startswith(_SPACES_OF_OWN) for p in rest):
-        yield from inst.operands[1:2] if base == "atom" else inst.operands[:1]
-    elif inst.opcode.startswith(("cp.async.bulk", "cp.reduce.async.bulk")) and "bulk_group" in rest:
-        yield from inst.operands[:1]
-    elif inst.opcode.startswith("tensormap.") and not any(p.startswith("shared") for p in rest[1:2]):
-        yield from inst.operands[:1]
+    """The operand that says where an instruction writes global memory, if it does."""
+    entry = registered(inst)
+    spaces = (space for part in inst.parts[1:] if (space := part.split("::")[0]) in _SPACES)
+    if entry is not None and entry.stores is not None and next(spaces, "global") == "global":
+        yield from inst.operands[entry.stores : entry.stores + 1]
 
 
 def _loads_pointer(inst: Instruction, params: set[str]) -> bool:
     """Whether an instruction takes 64 bits, which may be an address, from somewhere in memory."""
-    if inst.parts[0] not in ("ld", "ldu", "atom") or inst.parts[-1] not in ("b64", "u64", "s64", "b128"):
+    if inst.parts[-1] not in ("b64", "u64", "s64", "b128") or role_of(inst.opcode, "") not in ("reads", "updates"):
         return False
     if len(inst.operands) < 2:  # its decoder will refuse it
         return False
@@ -76,7 +75,8 @@ def _loads_pointer(inst: Instruction, params: set[str]) -> bool:
 
 def _results(inst: Instruction) -> list[str]:
     """The registers that an instruction may write: the first operand's."""
-    return _parts(inst.operands[:1], set())[0] if inst.operands and inst.parts[0] not in ("st", "red", "bra") else []
+    entry = registered(inst)
+    return _parts(inst.operands[:1], set())[0] if entry is None or entry.results else []
 
 
 def _sources(inst: Instruction, params: set[str]) -> tuple[list[str], Origins]:

@@ -78,7 +78,7 @@ def install(dump_dir: str) -> None:
     _patches.set(cutlass.testing, "benchmark", _benchmark)
     _patches.set(testing, "benchmark", _benchmark)
     _patches.set(cutlass.testing, "_benchmark_for_autotune", _benchmark_one_configuration)
-    live.settle()
+    live.freeze()
 
 
 def _loads_onto_all_gpus(load: Callable[..., Any]) -> Callable[..., list[Any]]:
@@ -101,7 +101,7 @@ def uninstall() -> None:
     """Undo `install`: the DSL and its environment are as before."""
     _patches.restore()
     launches.forget()
-    live.unsettle()
+    live.unfreeze()
     for name, value in _environment.items():
         if value is None:
             os.environ.pop(name, None)

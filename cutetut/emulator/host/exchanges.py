@@ -182,13 +182,14 @@ def expect_waited(gpu: int, known: Known, touches: Iterable[Touch], what: str) -
             for mine in touches:
                 if mine.start < theirs.end and theirs.start < mine.end and (mine.writes or theirs.writes):
                     does = "writes" if theirs.writes else "reads"
-                    raise _told(MissingBarrier(
+                    raise _reported(MissingBarrier(
                         f"torch's {what} on GPU {gpu} uses {mine.name}{ranks.where()}, which {each.name} {does}, and "
                         "nothing waits for that", hint=WAIT, kind="missing-stream-order",
                     ))  # fmt: skip
 
 
-def _told(error: EmulatorError) -> EmulatorError:
+def _reported(error: EmulatorError) -> EmulatorError:
+    """The error, which whoever collects findings has been told of."""
     error.tell()
     return error
 
@@ -220,7 +221,7 @@ def _compare(launch: together.Issued, work: Part | Use) -> None:
                 continue
             machine, error = launch.peer.side.machine, _race(launch, work, mine, *found)
             if not machine.scheduler.tolerates("race", error, machine.kernel.body[found[0].inst]):
-                raise _told(error)
+                raise _reported(error)
 
 
 def _heard(launch: together.Issued, work: Part | Use) -> bool:

@@ -20,12 +20,12 @@ from . import pool
 
 WORD = 8
 LARGEST = 1 << 28  # bytes; larger memory is left as it comes, since to fill it takes seconds
-CHUNK = 4096  # words that are filled and compared at a time
+AT_ONCE = 4096  # words that are filled and compared at a time
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 # each half is a NaN as float16 and as bfloat16, and so are the wider types: sign and low bits are the address's
 _FREE, _FIXED = np.uint64(0x800E_807E_807E_807E), np.uint64(0x7FF1_7F81_7F81_7F81)
-_STEPS = np.arange(CHUNK, dtype=np.uint64) * _FACTOR
+_STEPS = np.arange(AT_ONCE, dtype=np.uint64) * _FACTOR
 
 
 @dataclass
@@ -83,8 +83,8 @@ def _add(start: int, nbytes: int, storage: StorageWeakRef | None) -> None:
     end = start + nbytes // WORD * WORD
     if start % WORD or end == start or nbytes > LARGEST:
         return
-    for first in range(start, end, CHUNK * WORD):
-        words = HOST[WORD][_slice(first, min(first + CHUNK * WORD, end))]
+    for first in range(start, end, AT_ONCE * WORD):
+        words = HOST[WORD][_slice(first, min(first + AT_ONCE * WORD, end))]
         _chunk(first, words)
     for old in _between(start, end):
         forget(old)  # that memory has been freed, or it could not come again
@@ -164,9 +164,9 @@ def _narrow(key: int) -> None:
     new = _ranges[key]
     if not new.alive():
         return forget(key)
-    scratch = np.empty(CHUNK, np.uint64)
+    scratch = np.empty(AT_ONCE, np.uint64)
     while new.start < new.end:
-        last = min(new.start + CHUNK * WORD, new.end)
+        last = min(new.start + AT_ONCE * WORD, new.end)
         expected = _chunk(new.start, scratch[: (last - new.start) // WORD])
         same = HOST[WORD][_slice(new.start, last)] == expected
         if same.any():

@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import launch, ptx
 from ..checks.peers import Peer
+from ..checks.tensormaps import MAP_BYTES
 from ..errors import LaunchError
 from ..machine import machine, multicast
 from ..machine.memory import Closed, GlobalMemory
@@ -30,7 +31,7 @@ COOPERATIVE, CLUSTER, PROGRAMMATIC, PROGRAMMATIC_EVENT, COMPLETION_EVENT = 2, 4,
 # cluster, shared memory carve-out.
 WITHOUT_EFFECT = {0, 1, 3, 5, 8, 9, 10, 11, 14}
 ATTRIBUTE_BYTES = 72
-TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64  # CUtensorMap, as a parameter of a kernel
+TENSOR_MAP_ALIGN = 64  # of a CUtensorMap that is a parameter of a kernel
 TOO_LARGE = 720  # cudaErrorCooperativeLaunchTooLarge
 
 PEER = "cudaDeviceEnablePeerAccess on that GPU for the other one, before the launch; or a copy there"
@@ -226,7 +227,7 @@ def possible_pointers(function: ptx.Function, params: list[bytes]) -> set[int]:
     """
     words: set[int] = set()
     for variable, value in zip(function.params, params, strict=True):
-        is_map = (variable.nbytes, variable.align) == (TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN)
+        is_map = (variable.nbytes, variable.align) == (MAP_BYTES, TENSOR_MAP_ALIGN)
         whole = value[: 8 if is_map else len(value) // 8 * 8]
         words.update(word for (word,) in struct.iter_unpack("<Q", whole) if 4096 <= word < 1 << 47)
     return words

@@ -26,6 +26,7 @@ from .dlpack import Span, label
 # Whether a tensor counts as device memory.  Without a GPU every tensor does, unless a script that was
 # written for a GPU runs: then only what it moved to "cuda" does.
 on_device: Callable[[object], bool] = lambda tensor: True  # noqa: E731
+_any_tensor = on_device
 
 _wrappers: weakref.WeakKeyDictionary[Any, tuple[Span, bool]] = weakref.WeakKeyDictionary()
 _buffers: dict[int, ctypes.Array[ctypes.c_uint8]] = {}
@@ -34,8 +35,8 @@ _serials: dict[int, int] = {}  # the how-manieth allocation each is
 _allocated = itertools.count(1)
 _found: list[weakref.ref[torch.Tensor]] = []  # tensors a search has found: they are usually asked for again
 THRESHOLDS = 10_000, 5, 5  # of the collector of garbage while kernels run here, in place of Python's 700, 10, 10
-_thresholds: list[int] = []  # what they were before `settle`
-_settled: list[weakref.ref[torch.Tensor]] = []  # tensors that no search comes across any more, see `settle`
+_thresholds: list[int] = []  # what they were before `freeze`
+_frozen: list[weakref.ref[torch.Tensor]] = []  # tensors that no search comes across any more, see `freeze`
 _gone: dict[int, Span] = {}  # what launches could reach or programs have freed, by its start, oldest first: it may be
 GONE = 4096  # alive still; so many are remembered
 _tensors: list[torch.Tensor] | None = None  # every live tensor, while `one_search` lasts
@@ -131,27 +132,27 @@ def one_search() -> Iterator[None]:
         _searching, _tensors = False, None
 
 
-def settle() -> None:
+def freeze() -> None:
     """Spare later collections of garbage, and searches, the objects that exist now: most are modules, which stay.
 
     Importing torch and CuTe DSL leaves some 300,000 of them, and looking through these takes the collector 0.2 s each
     time.  Tensors among them are remembered.  Of the much that tracing a kernel allocates little is garbage: to look
     for it less often takes half of the time.
     """
-    _settled[:] = [weakref.ref(tensor) for tensor in _reachable()]
+    _frozen[:] = [weakref.ref(tensor) for tensor in _reachable()]
     gc.freeze()
     _thresholds[:] = _thresholds or gc.get_threshold()
     gc.set_threshold(*THRESHOLDS)
 
 
-def unsettle() -> None:
-    """Undo `settle`, after a last collection of what has been made since."""
+def unfreeze() -> None:
+    """Undo `freeze`, after a last collection of what has been made since."""
     gc.collect()
     gc.unfreeze()
     if _thresholds:
         gc.set_threshold(*_thresholds)
     _thresholds.clear()
-    _settled.clear()
+    _frozen.clear()
 
 
 def _is_mapped(address: int) -> bool:
@@ -174,6 +175,18 @@ def search(address: int) -> tuple[int, int, str] | None:
 
 # Finds the torch tensor that counts as device memory at an address: any live one, or one that was moved to "cuda".
 lookup: Callable[[int], tuple[int, int, str] | None] = search
+
+
+@contextlib.contextmanager
+def host_memory_counts() -> Iterator[None]:
+    """Every tensor counts as device memory meanwhile, also where a script that was written for a GPU runs."""
+    global on_device, lookup
+    before = on_device, lookup
+    on_device, lookup = _any_tensor, search
+    try:
+        yield
+    finally:
+        on_device, lookup = before
 
 
 def _known_tensor(address: int) -> torch.Tensor | None:
@@ -203,8 +216,8 @@ def _all_tensors() -> list[torch.Tensor]:
     global _tensors
     found = _tensors
     if found is None:
-        settled = [tensor for reference in _settled if (tensor := reference()) is not None]
-        found = [*settled, *_reachable()]
+        older = [tensor for reference in _frozen if (tensor := reference()) is not None]
+        found = [*older, *_reachable()]
         if _searching:
             _tensors = found
     return found

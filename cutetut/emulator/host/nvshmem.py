@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.distributed import distributed_c10d
 
-from . import collectives, gpus, ranks, symmetric
+from . import collectives, gpus, ranks, shared_memory
 from .collectives import Call
 from .patches import Patches
 from .process_group import Group
@@ -73,12 +73,12 @@ def _nothing(*_: Any, **__: Any) -> None:
 def tensor(shape: Any, dtype: torch.dtype = torch.float32, **_: Any) -> torch.Tensor:
     """Memory of every rank; all have to ask for as much. It is zero."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    own = symmetric.new((max(math.prod(shape), 1),), dtype, gpus.current)
+    own = shared_memory.new((max(math.prod(shape), 1),), dtype, gpus.current)
     found = _group().everyone("nvshmem.core.tensor", (own, gpus.current, own.numel() * own.element_size()))
     if len({nbytes for *_, nbytes in found}) > 1:
         raise RuntimeError("nvshmem.core.tensor: the ranks ask for different sizes")
     for buffer, *_ in found:
-        symmetric.opened(buffer, [gpu for _, gpu, _ in found])
+        shared_memory.opened(buffer, [gpu for _, gpu, _ in found])
     result = own[: math.prod(shape)].view(shape)
     _shared[ranks.number(), result.data_ptr()] = [buffer for buffer, *_ in found], own
     return result
@@ -89,15 +89,15 @@ def get_peer_tensor(tensor: torch.Tensor, peer_pe: int) -> torch.Tensor:
     if peer_pe == ranks.number():
         return tensor
     buffers, _ = _shared[ranks.number(), tensor.data_ptr()]
-    return symmetric.over(buffers[peer_pe].data_ptr(), tensor.shape, tensor.dtype, gpus.current, buffers)
+    return shared_memory.over(buffers[peer_pe].data_ptr(), tensor.shape, tensor.dtype, gpus.current, buffers)
 
 
 def get_multicast_tensor(team: Any, tensor: torch.Tensor) -> torch.Tensor:
     """A tensor whose address stands for that of all ranks: only multimem's instructions may use it."""
     buffers, own = _shared[ranks.number(), tensor.data_ptr()]
     nbytes = own.untyped_storage().nbytes()
-    start = symmetric.window(tuple(buffer.data_ptr() for buffer in buffers), nbytes)
-    return symmetric.over(start, tensor.shape, tensor.dtype, gpus.current, buffers)
+    start = shared_memory.window(tuple(buffer.data_ptr() for buffer in buffers), nbytes)
+    return shared_memory.over(start, tensor.shape, tensor.dtype, gpus.current, buffers)
 
 
 def barrier(*_: Any, **__: Any) -> None:

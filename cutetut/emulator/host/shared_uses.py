@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..machine import multicast
-from . import exchanges, gpus, stream_order, symmetric, torch_waits
+from . import exchanges, gpus, shared_memory, stream_order, torch_waits
 from .cuda_api import CudaCallError
 from .torch_streams import current_stream
 
@@ -32,7 +32,7 @@ def call(
         exchanges.expect_waited(gpu, known, [exchanges.touch(tensor, writes) for tensor, writes in uses], name)
     result = func(*args, **kwargs)
     with torch._C.DisableTorchFunction():
-        symmetric.noted(name, gpu, uses)
+        shared_memory.noted(name, gpu, uses)
     return result
 
 

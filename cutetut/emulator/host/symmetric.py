@@ -6,9 +6,7 @@ GPUs of a group access to these buffers and signal pads, and to nothing else.
 
 from __future__ import annotations
 
-import ctypes
 import math
-import mmap
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,75 +15,21 @@ from torch._C import _distributed_c10d as c10d
 from torch.distributed import _symmetric_memory as symm_mem
 from torch.distributed import distributed_c10d
 
-from ..machine import multicast
-from . import collectives, exchanges, gpus, ranks
+from . import collectives, ranks, shared_memory
 from .collectives import Call
 from .cuda_api import CudaCallError
-from .exchanges import Touch
 from .patches import Patches
 from .process_group import Group
-from .torch_streams import current_stream
+from .shared_memory import buffer_at, new, opened, over, window
 
 SIGNAL_PAD = 32 * 72 * 4  # bytes: 32 channels of as many ranks as NVLink joins, PyTorch's default
-_shared: dict[int, torch.Tensor] = {}  # by its start, memory that `empty` has given
 _handles: dict[tuple[int, str, int], SymmetricMemory] = {}  # by start, group and rank
-_multicast: dict[tuple[tuple[int, ...], int], tuple[int, mmap.mmap]] = {}  # by buffers and bytes
 
 
 def forget() -> None:
     """There is no symmetric memory any more."""
-    _shared.clear()
     _handles.clear()
-    _multicast.clear()
-    gpus.unmap()
-    multicast.forget()
-
-
-def several_use(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's memory is, or can become, open to other GPUs."""
-    if not _shared:
-        return False
-    with torch._C.DisableTorchFunction():
-        address = tensor.data_ptr()
-        ranges = ((start, each.untyped_storage().nbytes()) for start, each in _shared.items())
-        return any(start <= address < start + nbytes for start, nbytes in ranges)
-
-
-def opened(tensor: torch.Tensor, to: Sequence[int]) -> None:
-    """Let these GPUs use the memory of a tensor."""
-    storage = tensor.untyped_storage()
-    for gpu in to:
-        gpus.map_memory(gpu, storage.data_ptr(), storage.nbytes())
-
-
-def over(address: int, shape: Sequence[int], dtype: torch.dtype, gpu: int, keep: Any = None) -> torch.Tensor:
-    """A tensor that counts as a GPU's, over memory that is there already and belongs to another, or to `keep`."""
-    with torch._C.DisableTorchFunction():
-        count = math.prod(shape)
-        nbytes = max(count, 1) * dtype.itemsize
-        raw = (ctypes.c_uint8 * nbytes).from_address(address)
-        raw.keep = keep
-        tensor = torch.frombuffer(raw, dtype=torch.uint8)[: count * dtype.itemsize].view(dtype).view(list(shape))
-        setattr(tensor.untyped_storage(), gpus.ON_GPU, gpu)
-        return tensor
-
-
-def new(shape: Sequence[int], dtype: torch.dtype, gpu: int) -> torch.Tensor:
-    """Memory of a GPU that others may be let use. It is zero, as what the driver hands to a new process."""
-    tensor: torch.Tensor = torch.zeros(tuple(shape), dtype=dtype, device=torch.device("cuda", gpu))
-    _shared[tensor.untyped_storage().data_ptr()] = tensor
-    return tensor
-
-
-def window(buffers: tuple[int, ...], nbytes: int) -> int:
-    """The multicast address of these buffers."""
-    key = buffers, nbytes
-    if key not in _multicast:
-        room = mmap.mmap(-1, nbytes)  # an address that nothing else has
-        start = ctypes.addressof(ctypes.c_uint8.from_buffer(room))
-        multicast.bind(start, nbytes, buffers)
-        _multicast[key] = start, room
-    return _multicast[key][0]
+    shared_memory.forget()
 
 
 class SymmetricMemory:
@@ -164,7 +108,7 @@ class SymmetricMemory:
     def rendezvous(tensor: torch.Tensor, group_name: str | None = None) -> SymmetricMemory:
         """All ranks of a group come with a tensor of `empty`; each returns with access to all of them."""
         start = tensor.untyped_storage().data_ptr()
-        if start not in _shared:
+        if (shared := buffer_at(start)) is None:
             raise RuntimeError("rendezvous: the tensor's memory is not of torch.distributed._symmetric_memory.empty")
         group = _group(group_name)
         key = start, group.name, ranks.number()
@@ -172,7 +116,7 @@ class SymmetricMemory:
             gpu = torch.cuda.current_device()
             pad = new((SymmetricMemory.signal_pad_size // 4,), torch.int32, gpu)
             offset = tensor.data_ptr() - start
-            found = group.everyone("rendezvous", (_shared[start], pad, gpu, tensor.numel() * tensor.element_size()))
+            found = group.everyone("rendezvous", (shared, pad, gpu, tensor.numel() * tensor.element_size()))
             if len({nbytes for *_, nbytes in found}) > 1:
                 raise RuntimeError("rendezvous: the ranks' tensors are not of one size")
             for buffer, other, *_ in found:
@@ -191,7 +135,7 @@ class SymmetricMemory:
 
     @staticmethod
     def is_symm_mem_tensor(tensor: torch.Tensor) -> bool:
-        return tensor.untyped_storage().data_ptr() in _shared
+        return buffer_at(tensor.untyped_storage().data_ptr()) is not None
 
     @staticmethod
     def set_backend(name: str) -> None:
@@ -216,11 +160,3 @@ def install(patches: Patches) -> None:
         patches.set(module, "_SymmetricMemory", SymmetricMemory)
     for name in ("is_nvshmem_available", "_should_use_implicit_mempool"):
         patches.set(symm_mem, name, lambda: False)
-
-
-def noted(what: str, gpu: int, tensors: Sequence[tuple[torch.Tensor, bool]]) -> None:
-    """A function of torch has used tensors, or written them; where others may use them, it is compared with theirs."""
-    touches: list[Touch] = [exchanges.touch(tensor, writes) for tensor, writes in tensors if several_use(tensor)]
-    if touches:
-        exchanges.used(what, gpu, current_stream(gpu).number, touches)
-

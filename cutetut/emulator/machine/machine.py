@@ -353,12 +353,11 @@ class Machine:
         return None
 
     def _special_row(self, name: str, dtype: np.dtype) -> np.ndarray:
-        base = name if "." in name or name in self.specials else name
-        if base not in self.specials:
-            if base in _SPECIAL_64:
-                return np.zeros(self.T, dtype)
+        if name == "%gridid":  # one number for all of a launch, and launches need not differ in it
+            return np.zeros(self.T, dtype)
+        if name not in self.specials:
             raise UnknownInstruction(f"special register {name} is not emulated")
-        return _view(self.specials[base], dtype)
+        return _view(self.specials[name], dtype)
 
 
 def _count(sel: Selection) -> int:
@@ -412,7 +411,6 @@ _SPECIAL_ROWS = [
     "%dynamic_smem_size", "%total_smem_size", "%aggr_smem_size", "%reserved_smem_offset_begin",
     "%reserved_smem_offset_end",
 ]  # fmt: skip
-_SPECIAL_64 = {"%gridid"}
 
 
 def _fill_specials(m: Machine, ctas: int) -> None:

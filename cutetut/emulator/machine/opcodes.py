@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from .. import findings
 from ..errors import EmulatorError, UnknownInstruction, ptx_line
 from ..ptx.syntax import Instruction
 from .machine import Machine
@@ -30,6 +31,8 @@ Decoder = Callable[[Instruction, Machine], Step]
 class Opcode:
     """One mnemonic: `forms` lists the modifiers that are emulated, `section` its place in the PTX ISA.
 
+    `stores` is the position of the operand that says where it may write global memory: it does, unless
+    the first state space in its name is another one.
     `results` is how many leading operands are written.  `joins` marks warp-wide instructions, whose
     threads must arrive together: "warp" for all live threads of the warp, or the position of the
     member-mask operand.
@@ -43,9 +46,11 @@ class Opcode:
     results: int = 1
     joins: int | str | None = None
     ends_block: bool = False  # its step returns where to go next
+    stores: int | None = None
 
 
 OPS: dict[str, Opcode] = {}
+REFUSED: dict[str, str] = {}  # by their names, instructions that are not emulated on purpose, and why
 
 
 class UnitState:
@@ -154,22 +159,34 @@ def wrapper(make: Callable[[Machine], Wrapper]) -> Callable[[Machine], Wrapper]:
 def opcode(
     *mnemonics: str,
     unit: str,
+    role: str = findings.EXECUTES,
+    starts: str = "",
     forms: str = "",
     section: str,
     results: int = 1,
     joins: int | str | None = None,
     ends_block: bool = False,
+    stores: int | None = None,
 ) -> Callable[[Decoder], Decoder]:
-    """Register a decoder for one or more mnemonics (the text before the first dot that selects it)."""
+    """Register a decoder for one or more mnemonics (the text before the first dot that selects it).
+
+    role: what the instruction does to a location, in one word; starts: of an asynchronous one, what it starts.
+    """
 
     def register(decode: Decoder) -> Decoder:
         for name in mnemonics:
             if name in OPS:
                 raise ValueError(f"{name} is registered twice")
-            OPS[name] = Opcode(name, unit, forms, section, decode, results, joins, ends_block)
+            findings.describe(name, role, starts)
+            OPS[name] = Opcode(name, unit, forms, section, decode, results, joins, ends_block, stores)
         return decode
 
     return register
+
+
+def refuse(mnemonic: str, why: str) -> None:
+    """Say why an instruction of this name is not emulated on purpose."""
+    REFUSED[mnemonic] = why
 
 
 def lookup(inst: Instruction) -> Opcode:
@@ -177,12 +194,16 @@ def lookup(inst: Instruction) -> Opcode:
 
     Raises UnknownInstruction when there is none.
     """
-    parts = inst.parts
-    for n in range(len(parts), 0, -1):
-        entry = OPS.get(".".join(parts[:n]))
-        if entry is not None:
-            return entry
-    raise unsupported(inst)
+    entry = registered(inst)
+    if entry is None:
+        raise unsupported(inst, REFUSED.get(inst.parts[0], ""))
+    return entry
+
+
+def registered(inst: Instruction) -> Opcode | None:
+    """The same, or None."""
+    names = (".".join(inst.parts[:n]) for n in range(len(inst.parts), 0, -1))
+    return next((OPS[name] for name in names if name in OPS), None)
 
 
 def unsupported(inst: Instruction, why: str = "") -> UnknownInstruction:

@@ -133,11 +133,11 @@ class Pending:
 
     def reading(self, host: int) -> Operation | None:
         """The operation that still reads a host address."""
-        return next((op for op in self.operations if any(r.meet(host, host + 1) for r in op.reads)), None)
+        return next((op for op in self.operations if any(r.overlap(host, host + 1) for r in op.reads)), None)
 
     def writing(self, host: int) -> Operation | None:
         """The operation that is about to write a host address."""
-        return next((op for op in self.operations if any(r.meet(host, host + 1) for r in op.writes)), None)
+        return next((op for op in self.operations if any(r.overlap(host, host + 1) for r in op.writes)), None)
 
 
 def _nothing() -> None:

@@ -23,14 +23,14 @@ class Ranges:
         """The lowest address."""
         return self.base + int(self.starts[0])
 
-    def meet(self, start: int, end: int) -> bool:
+    def overlap(self, start: int, end: int) -> bool:
         """Whether any byte from `start` to before `end` is in one of the ranges."""
         start, end = start - self.base, end - self.base
         if end <= self.starts[0] or start >= self.ends[-1]:
             return False
         return bool(self.starts[self.ends.searchsorted(start, "right")] < end)
 
-    def meeting(self, hosts: np.ndarray, nbytes: int) -> np.ndarray:
+    def overlapping(self, hosts: np.ndarray, nbytes: int) -> np.ndarray:
         """Which accesses of nbytes at these addresses touch one of the ranges."""
         at = self.ends.searchsorted(hosts - self.base, "right")
         inside = at < len(self.starts)

@@ -204,9 +204,9 @@ class Scheduler(Reporter):
         if self.wave_steps > self.budget:
             self.current = block.instructions[0] if block.instructions else None
             raise BudgetExceeded(
-                f"the kernel is still running after {self.wave_steps} steps",
+                f"the kernel has taken {self.wave_steps} steps and has not ended; its budget is {self.budget}",
                 threads=threads_of(sel)[:1],
-                hint="a loop whose condition never becomes false; CUTETUT_BUDGET=<steps> allows a longer run",
+                hint="a loop whose condition never becomes false; if there is none, CUTETUT_BUDGET=<steps> allows more",
             )
 
     def _pick(self) -> tuple[int, Selection] | None:

@@ -238,7 +238,7 @@ def _assign(row: np.ndarray, raw: type) -> Callable[[Selection, np.ndarray], Non
     return write
 
 
-@opcode("atom", unit="atomics", section="9.7.13.5",
+@opcode("atom", unit="atomics", role="updates", stores=1, section="9.7.13.5",
         forms="{.relaxed .acquire .release .acq_rel}{.scope}{.global .shared}.exch .cas .add .min .max .inc .dec .and "
               ".or .xor of 16 to 64 bits, .noftz.f16 .bf16 and x2, {.v2 .v4 .v8} in .global")  # fmt: skip
 def decode_atom(inst: Instruction, machine: Machine) -> Step:
@@ -254,7 +254,7 @@ def decode_atom(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("red", unit="atomics", section="9.7.13.6", results=0,
+@opcode("red", unit="atomics", role="updates", stores=0, section="9.7.13.6", results=0,
         forms="{.relaxed .release}{.scope}{.global .shared}.add .min .max .inc .dec .and .or .xor of 32 and 64 bits, "
               ".noftz.f16 .bf16 and x2, {.v2 .v4 .v8} in .global")  # fmt: skip
 def decode_red(inst: Instruction, machine: Machine) -> Step:

@@ -60,7 +60,7 @@ class _Operands:
 
 @opcode(
     "cp.async.bulk",
-    unit="tma",
+    unit="tma", role="copies", starts="bulk copy", stores=0,
     section="9.7.9.25.4.1",
     results=0,
     forms=".{shared::cta shared::cluster}.global.mbarrier::complete_tx::bytes{.multicast::cluster}{.L2 hint}, "
@@ -191,7 +191,8 @@ REDUCED = {  # operation -> element types (section 9.7.9.25.4.2)
 }  # fmt: skip
 
 
-@opcode("cp.reduce.async.bulk", unit="tma", section="9.7.9.25.4.2", results=0,
+@opcode("cp.reduce.async.bulk", unit="tma", role="copies", starts="TMA reduction", stores=0,
+        section="9.7.9.25.4.2", results=0,
         forms=".global.shared::cta.bulk_group{.L2 hint}.{add min max inc dec and or xor}{.noftz}.type")  # fmt: skip
 def decode_bulk_reduce(inst: Instruction, machine: Machine) -> Step:
     """Combine a range of shared memory into global memory element by element."""

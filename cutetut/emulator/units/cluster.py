@@ -122,14 +122,16 @@ class ClusterBarriers(UnitState):
         return Wait(waiting, lines, threads_in(could), [Cause(OTHERWISE, EVERY_THREAD)], sides, (place,))
 
 
-@opcode("barrier.cluster.arrive", unit="cluster", forms="{.release .relaxed}{.aligned}", section="9.7.13.3", results=0,
+@opcode("barrier.cluster.arrive", unit="cluster", role="arrives", forms="{.release .relaxed}{.aligned}",
+        section="9.7.13.3", results=0,
         joins="warp")  # fmt: skip
 def decode_cluster_arrive(inst: Instruction, machine: Machine) -> Step:
     """Arrive at the cluster's barrier without waiting."""
     return lambda sel: machine.unit(ClusterBarriers).arrive(sel, inst)
 
 
-@opcode("barrier.cluster.wait", unit="cluster", forms="{.acquire}{.aligned}", section="9.7.13.3", results=0,
+@opcode("barrier.cluster.wait", unit="cluster", role="waits", forms="{.acquire}{.aligned}",
+        section="9.7.13.3", results=0,
         joins="warp", ends_block=True)  # fmt: skip
 def decode_cluster_wait(inst: Instruction, machine: Machine) -> Step:
     """Wait until every thread of the cluster has arrived."""
@@ -179,12 +181,16 @@ def decode_getctarank(inst: Instruction, machine: Machine) -> Step:
     return lambda sel: d.__setitem__(sel, a[sel] >> dtype(RANK_SHIFT) & dtype(0xFF))
 
 
-@opcode("griddepcontrol", unit="cluster", forms=".wait .launch_dependents", section="9.7.13.14", results=0)
-def decode_griddepcontrol(inst: Instruction, machine: Machine) -> Step:
+@opcode("griddepcontrol.wait", unit="cluster", role="waits", section="9.7.13.14", results=0)
+def decode_griddepcontrol_wait(inst: Instruction, machine: Machine) -> Step:
     """Grids run one after the other here; a dependent launch must wait for the one before all the same."""
-    if inst.parts[1] != "wait":
-        return lambda sel: None
     return lambda sel: machine.unit(Ordering).wait_for_previous(sel)
+
+
+@opcode("griddepcontrol.launch_dependents", unit="cluster", section="9.7.13.14", results=0)
+def decode_griddepcontrol_launch(inst: Instruction, machine: Machine) -> Step:
+    """Grids run one after the other here."""
+    return lambda sel: None
 
 
 @opcode("nanosleep", unit="control", forms=".u32", section="9.7.19.2", results=0)

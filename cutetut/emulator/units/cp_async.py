@@ -137,7 +137,8 @@ class CopyGroups(UnitState):
         return self.under_way
 
 
-@opcode("cp.async.ca", "cp.async.cg", unit="cp_async", section="9.7.9.25.3.1", results=0,
+@opcode("cp.async.ca", "cp.async.cg", unit="cp_async", role="copies", starts="cp.async",
+        section="9.7.9.25.3.1", results=0,
         forms=".shared.global{.L2 hints} [dst], [src], 4 | 8 | 16{, source bytes | ignore-src}{, policy}")  # fmt: skip
 def decode_cp_async(inst: Instruction, machine: Machine) -> Step:
     """Copy a few bytes per thread; a smaller source size fills the rest with zeros."""
@@ -198,7 +199,8 @@ def decode_commit(inst: Instruction, machine: Machine) -> Step:
 
 
 @opcode(
-    "cp.async.wait_group", "cp.async.wait_all", unit="cp_async", forms="N, or all", section="9.7.9.25.3.3", results=0
+    "cp.async.wait_group", "cp.async.wait_all", unit="cp_async", role="waits", forms="N, or all",
+    section="9.7.9.25.3.3", results=0,
 )
 def decode_wait(inst: Instruction, machine: Machine) -> Step:
     """Wait until at most N of the thread's groups are under way."""
@@ -214,7 +216,8 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("cp.async.mbarrier.arrive", unit="cp_async", forms="{.noinc}.shared.b64 [addr]", section="9.7.13.15.15",
+@opcode("cp.async.mbarrier.arrive", unit="cp_async", role="arrives", forms="{.noinc}.shared.b64 [addr]",
+        section="9.7.13.15.15",
         results=0)  # fmt: skip
 def decode_arrive(inst: Instruction, machine: Machine) -> Step:
     """Arrive at an mbarrier when the thread's earlier copies are complete."""

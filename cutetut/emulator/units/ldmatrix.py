@@ -45,7 +45,7 @@ class _Move:
         return index(rows.reshape(-1, self.count, 8, 1) + 2 * np.arange(8), 2)
 
 
-@opcode("ldmatrix", unit="mma", section="9.7.14.5.15", joins="warp",
+@opcode("ldmatrix", unit="mma", role="reads", section="9.7.14.5.15", joins="warp",
         forms=".sync.aligned.m8n8.{x1 x2 x4}{.trans}.shared.b16")  # fmt: skip
 def decode_ldmatrix(inst: Instruction, machine: Machine) -> Step:
     """Load 8 x 8 matrices of 16-bit elements: lane i names row i, lane l receives two elements of row l / 4."""
@@ -62,7 +62,7 @@ def decode_ldmatrix(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("stmatrix", unit="mma", section="9.7.14.5.16", joins="warp", results=0,
+@opcode("stmatrix", unit="mma", role="writes", section="9.7.14.5.16", joins="warp", results=0,
         forms=".sync.aligned.m8n8.{x1 x2 x4}{.trans}.shared.b16")  # fmt: skip
 def decode_stmatrix(inst: Instruction, machine: Machine) -> Step:
     """The opposite of ldmatrix."""

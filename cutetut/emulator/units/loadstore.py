@@ -6,6 +6,7 @@ ordering modifiers change no value here.  What a kernel may rely on is another m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
@@ -19,7 +20,7 @@ from ..compiled.engine import enabled
 from ..compiled.loads import CompiledLoad
 from ..machine.access import SCOPES, SYS, Access, Kind
 from ..machine.memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, index, threads_of
-from ..machine.opcodes import Selection, Step, opcode, unsupported
+from ..machine.opcodes import Selection, Step, opcode, refuse, unsupported
 from ..machine.operands import addresses, elements_of
 from ..numbers.rounding import UINT
 from ..ptx.syntax import BYTES, Address, Immediate, Operand, Register, Sink, Symbol
@@ -48,6 +49,10 @@ SPACES = {
 }
 ORDER = {"weak", "relaxed", "acquire", "release", "volatile", "mmio", "cta", "cluster", "gpu", "sys"}
 CACHE = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"}
+HINTS = {  # for the caches: they change no value
+    *(f"{level}::{word}" for level in ("L1", "L2") for word in ("evict_normal", "evict_first", "evict_last")),
+    "L1::evict_unchanged", "L1::no_allocate", "L2::64B", "L2::128B", "L2::256B",
+}  # fmt: skip
 VECTOR = {"v2": 2, "v4": 4, "v8": 8}
 INT = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
@@ -69,7 +74,7 @@ class Operands:
                 self.count = VECTOR[part]
             elif part == "L2::cache_hint":
                 self.cache_hint = True
-            elif part not in ORDER and part not in CACHE and not part.startswith(("L1::", "L2::")):
+            elif part not in ORDER and part not in CACHE and part not in HINTS:
                 raise unsupported(inst, f"modifier .{part}")
         self.nbytes = BYTES[self.type]
         self.total = self.nbytes * self.count
@@ -95,7 +100,7 @@ class Operands:
         return machine.generic if space == "generic" else machine.memory
 
 
-@opcode("ld", "ldu", unit="memory", section="9.7.9.8, 9.7.9.9, 9.7.9.10",
+@opcode("ld", "ldu", unit="memory", role="reads", section="9.7.9.8, 9.7.9.9, 9.7.9.10",
         forms="{.weak .relaxed .acquire .volatile}{.scope}{.global .shared .local .param .const}{.nc}{cache and "
               "eviction hints}{.v2 .v4 .v8}.b8-.b128 .u .s .f")  # fmt: skip
 def decode_ld(inst: Instruction, machine: Machine) -> Step:
@@ -193,7 +198,7 @@ def _load_128(inst: Instruction, machine: Machine, access: Operands) -> Step:
     return step
 
 
-@opcode("st", unit="memory", section="9.7.9.11", results=0,
+@opcode("st", unit="memory", role="writes", stores=0, section="9.7.9.11", results=0,
         forms="{.weak .relaxed .release .volatile}{.scope}{.global .shared .local .param}{cache and eviction hints}"
               "{.v2 .v4 .v8}.b8-.b128 .u .s .f")  # fmt: skip
 def decode_st(inst: Instruction, machine: Machine) -> Step:
@@ -285,21 +290,38 @@ def decode_isspacep(inst: Instruction, machine: Machine) -> Step:
     return lambda sel: d.__setitem__(sel, (a[sel] & windows) == 0)
 
 
-@opcode("prefetch", "prefetchu", "discard.global", "applypriority.global", unit="memory",
-        section="9.7.9.15 to 9.7.9.18", results=0, forms="{.global .local}.L1 .L2, .tensormap")  # fmt: skip
+_HINTS = {  # what each instruction can look like, and how many operands it has
+    "prefetch": (r"((global|local)\.)?L[12]|global\.L2::evict_(last|normal)|((const|param)(::entry)?\.)?tensormap", 1),
+    "prefetchu": ("L1", 1),
+    "applypriority": (r"(global\.)?L2::evict_normal", 2),
+}
+_EVICT = r"\.L2::evict_(last|normal|first|unchanged)"
+_POLICY = rf"(fractional{_EVICT}({_EVICT})?|range(\.global)?{_EVICT}({_EVICT})?|cvt\.L2)\.b64"
+
+
+@opcode("prefetch", "prefetchu", "applypriority", unit="memory", section="9.7.9.15, 9.7.9.16", results=0,
+        forms="{.global .local}.L1 .L2, .global.L2::evict_last .evict_normal, {.const .param}.tensormap")  # fmt: skip
 def decode_prefetch(inst: Instruction, machine: Machine) -> Step:
     """Cache hints change no value."""
+    forms, operands = _HINTS[inst.parts[0]]
+    if re.fullmatch(forms, ".".join(inst.parts[1:])) is None or len(inst.operands) != operands:
+        raise unsupported(inst, "no hint is written like this")
     return lambda sel: None
+
+
+refuse("discard", "what it leaves in memory is undefined, which the emulator does not follow; as a hint it can go")
 
 
 @opcode("createpolicy", unit="memory", section="9.7.9.18", forms=".fractional .range .cvt")
 def decode_createpolicy(inst: Instruction, machine: Machine) -> Step:
     """A cache policy is opaque and changes no value."""
+    if re.fullmatch(_POLICY, ".".join(inst.parts[1:])) is None:
+        raise unsupported(inst, "no cache policy is written like this")
     d = machine.target(inst.operands[0], np.uint64)
     return lambda sel: d.__setitem__(sel, 0)
 
 
-@opcode("membar", "fence", unit="memory", section="9.7.13.4", results=0,
+@opcode("membar", "fence", unit="memory", role="fences", section="9.7.13.4", results=0,
         forms="{.sc .acq_rel .acquire .release}.cta .cluster .gpu .sys")  # fmt: skip
 def decode_fence(inst: Instruction, machine: Machine) -> Step:
     """Memory operations happen one after the other here; what a fence orders is in checks/locations.py."""
@@ -312,19 +334,24 @@ def decode_fence(inst: Instruction, machine: Machine) -> Step:
     return lambda sel: machine.unit(Ordering).fence(sel, scope)
 
 
-@opcode("fence.proxy", unit="memory", section="9.7.13.4", results=0,
+_ASYNC = {  # forms of fence.proxy, and what they bring into view of the async proxy
+    "async": (ASYNC_SHARED, ASYNC_GLOBAL, INITS),
+    r"async\.global": (ASYNC_GLOBAL,),
+    r"async\.shared::(cta|cluster)": (ASYNC_SHARED, INITS),
+    r"async::generic\.(acquire|release)\.sync_restrict::shared::(cta|cluster)\.cluster": (ASYNC_SHARED, INITS),
+}
+
+
+@opcode("fence.proxy", unit="memory", role="fences", section="9.7.13.4", results=0,
         forms=".async{.global .shared::cta .shared::cluster}, .alias, .tensormap::generic")  # fmt: skip
 def decode_fence_proxy(inst: Instruction, machine: Machine) -> Step:
     """Make ordinary stores visible to the async proxy (TMA, WGMMA)."""
-    kind = inst.parts[2].split("::")[0]
-    if kind not in ("async", "alias", "tensormap"):
-        raise unsupported(inst)
-    if kind == "tensormap":
+    if inst.parts[2].startswith("tensormap"):
         return _fence_tensormap(inst, machine)
-    if kind != "async":
+    kind = ".".join(inst.parts[2:])
+    if kind == "alias":
         return lambda sel: None
-    last = inst.parts[-1]
-    views: tuple[int, ...] = (ASYNC_GLOBAL,) if last == "global" else (ASYNC_SHARED, INITS)
-    if last == "async":
-        views = (ASYNC_SHARED, ASYNC_GLOBAL, INITS)
+    views = next((views for form, views in _ASYNC.items() if re.fullmatch(form, kind)), None)
+    if views is None:
+        raise unsupported(inst)
     return lambda sel: machine.unit(Ordering).fence_proxy(sel, views)

@@ -165,7 +165,7 @@ class Mbarriers(UnitState):
         barrier.gathered = known if barrier.gathered is None else barrier.gathered.join(known)
         barrier.arrivals.append(Arrival(inst, threads, arrivals))
         self.users.setdefault(inst.index, set()).add(barrier.offset)
-        self._settle(barrier)
+        self._complete_if_due(barrier)
 
     def expect(self, barrier: Mbarrier, nbytes: int, inst: Instruction, threads: np.ndarray) -> None:
         """Expect more bytes in the current phase."""
@@ -178,9 +178,9 @@ class Mbarriers(UnitState):
     def complete_bytes(self, barrier: Mbarrier, nbytes: int) -> None:
         """An asynchronous copy has delivered bytes."""
         barrier.bytes -= nbytes
-        self._settle(barrier, told_of_bytes=True)
+        self._complete_if_due(barrier, told_of_bytes=True)
 
-    def _settle(self, barrier: Mbarrier, told_of_bytes: bool = False) -> None:
+    def _complete_if_due(self, barrier: Mbarrier, told_of_bytes: bool = False) -> None:
         self.machine.pending.events += 1
         if barrier.pending or barrier.bytes:
             return
@@ -219,10 +219,10 @@ class Mbarriers(UnitState):
         if waiter.result is not None:
             waiter.result[threads] = answer
         if answer:
-            self.meet(barrier, threads, "relaxed" in waiter.inst.parts)
+            self.learn(barrier, threads, "relaxed" in waiter.inst.parts)
         self.machine.scheduler.wake(threads)
 
-    def meet(self, barrier: Mbarrier, threads: np.ndarray, relaxed: bool) -> None:
+    def learn(self, barrier: Mbarrier, threads: np.ndarray, relaxed: bool) -> None:
         """Threads have seen a phase complete: what its arrivals came after, and its copies, is behind them, too.
 
         After a relaxed wait only a fence makes it so.
@@ -320,7 +320,8 @@ def _check(inst: Instruction, words: int, extra: set[str] | None = None) -> None
             raise unsupported(inst, f"modifier .{part}")
 
 
-@opcode("mbarrier.init", unit="mbarrier", forms=".shared.b64 [addr], count", section="9.7.13.15.9", results=0)
+@opcode("mbarrier.init", unit="mbarrier", role="initialises", forms=".shared.b64 [addr], count",
+        section="9.7.13.15.9", results=0)
 def decode_init(inst: Instruction, machine: Machine) -> Step:
     """Make a barrier that expects `count` arrivals per phase."""
     _check(inst, 2)
@@ -334,7 +335,8 @@ def decode_init(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("mbarrier.inval", unit="mbarrier", forms=".shared.b64 [addr]", section="9.7.13.15.10", results=0)
+@opcode("mbarrier.inval", unit="mbarrier", role="invalidates", forms=".shared.b64 [addr]",
+        section="9.7.13.15.10", results=0)
 def decode_inval(inst: Instruction, machine: Machine) -> Step:
     """Unmake a barrier, so that its memory can be used for something else."""
     _check(inst, 2)
@@ -347,7 +349,8 @@ def decode_inval(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("mbarrier.arrive", "mbarrier.arrive_drop", unit="mbarrier", section="9.7.13.15.13, 9.7.13.15.14",
+@opcode("mbarrier.arrive", "mbarrier.arrive_drop", unit="mbarrier", role="arrives",
+        section="9.7.13.15.13, 9.7.13.15.14",
         forms="{.expect_tx .noComplete}{.release .relaxed}{.cta .cluster}{.shared::cta .shared::cluster}.b64 "
               "state|_, [addr]{, count | bytes}")  # fmt: skip
 def decode_arrive(inst: Instruction, machine: Machine) -> Step:
@@ -383,8 +386,11 @@ def decode_arrive(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("mbarrier.expect_tx", "mbarrier.complete_tx", unit="mbarrier", section="9.7.13.15.11, 9.7.13.15.12",
-        forms="{.relaxed}{.cta .cluster}{.shared::cta .shared::cluster}.b64 [addr], bytes", results=0)  # fmt: skip
+_TX = "{.relaxed}{.cta .cluster}{.shared::cta .shared::cluster}.b64 [addr], bytes"
+
+
+@opcode("mbarrier.expect_tx", unit="mbarrier", role="announces", section="9.7.13.15.11", forms=_TX, results=0)
+@opcode("mbarrier.complete_tx", unit="mbarrier", role="completes", section="9.7.13.15.12", forms=_TX, results=0)
 def decode_tx(inst: Instruction, machine: Machine) -> Step:
     """Announce bytes, or report them delivered, without arriving."""
     _check(inst, 2)
@@ -402,7 +408,8 @@ def decode_tx(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("mbarrier.test_wait", "mbarrier.try_wait", unit="mbarrier", section="9.7.13.15.16", ends_block=True,
+@opcode("mbarrier.test_wait", "mbarrier.try_wait", unit="mbarrier", role="waits",
+        section="9.7.13.15.16", ends_block=True,
         forms="{.parity}{.acquire .relaxed}{.cta .cluster}{.shared::cta}.b64 p, [addr], phase{, limit}")  # fmt: skip
 def decode_wait(inst: Instruction, machine: Machine) -> Step:
     """Ask whether a phase is complete.
@@ -433,7 +440,7 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
             if done.any():
                 reports.check_parity(machine.unit(Mbarriers), barrier, mine[done], inst)
                 machine.unit(Mbarriers).note(barrier, inst, int(phase[done][0]), mine[done])
-                machine.unit(Mbarriers).meet(barrier, mine[done], relaxed)
+                machine.unit(Mbarriers).learn(barrier, mine[done], relaxed)
             if not done.all():
                 sleepers = mine[~done]
                 result[sleepers] = False
@@ -459,7 +466,7 @@ def decode_pending_count(inst: Instruction, machine: Machine) -> Step:
     return lambda sel: d.__setitem__(sel, state[sel] >> np.uint64(32))
 
 
-@opcode("fence.mbarrier_init", unit="mbarrier", forms=".release.cluster", section="9.7.13.4", results=0)
+@opcode("fence.mbarrier_init", unit="mbarrier", role="fences", forms=".release.cluster", section="9.7.13.4", results=0)
 def decode_fence_init(inst: Instruction, machine: Machine) -> Step:
     """Make the initialisation of mbarriers visible to the cluster and to the async proxy."""
     return lambda sel: machine.unit(Ordering).fence_proxy(sel, (INITS,))

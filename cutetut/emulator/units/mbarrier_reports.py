@@ -73,7 +73,7 @@ class Waits:
         could, more = self._helpers(barrier, threads)
         helpers, place = threads_in(could), barrier.location(self.machine)
         sides = [*self._sides(barrier, str(place)), *self.report.missing(could, str(place))]
-        return Wait(threads, [*lines, *more], helpers, self._causes(barrier, len(helpers) > 0), sides, (place,))
+        return Wait(threads, [*lines, *more], helpers, self._causes(barrier, helpers), sides, (place,))
 
     def _sides(self, barrier: Mbarrier, at: str) -> list[Side]:
         """Who waits for a barrier, and who has arrived in this phase, as data."""
@@ -186,8 +186,8 @@ class Waits:
 
     # -- why ----------------------------------------------------------------------------------
 
-    def _causes(self, barrier: Mbarrier, helped: bool) -> list[Cause]:
-        """What usually leads to such a wait."""
+    def _causes(self, barrier: Mbarrier, helpers: np.ndarray) -> list[Cause]:
+        """What usually leads to such a wait; `helpers` could still arrive."""
         where = f"the mbarrier at shared offset {barrier.offset}"
         if barrier.bytes < 0 and not barrier.arrivals:
             return [Cause(CERTAIN, UNANNOUNCED)]
@@ -204,8 +204,14 @@ class Waits:
             return [Cause(NOBODY_EVER, f"{text}; it may have gone to another stage")]
         if barrier.phase == 0:
             nobody = Cause(NOBODY_EVER, f"who arrives at {where}: nobody has so far")
-            return [nobody, Cause(NOBODY_EVER, PARITY)] if helped else [nobody]
+            first_round = len(helpers) > 0 and not self._have_gone_round(helpers)
+            return [nobody, Cause(NOBODY_EVER, PARITY)] if first_round else [nobody]
         return [Cause(OTHERWISE, f"the arrival at {where} in every round, and on every path")]
+
+    def _have_gone_round(self, threads: np.ndarray) -> bool:
+        """Whether some of these wait for a later phase than the first: no wrong parity has kept them from beginning."""
+        later = [w for other in self.unit.objects.values() if other.phase for w in other.waiters]
+        return any(np.isin(waiter.threads, threads).any() for waiter in later)
 
     def _after_missing(self, where: str, missed: int) -> str:
         if missed % 2 == 0:

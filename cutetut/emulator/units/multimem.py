@@ -124,7 +124,7 @@ def _reducer(form: _Form) -> Callable[[Sequence[np.ndarray]], np.ndarray]:
     return reduce
 
 
-@opcode("multimem.ld_reduce", unit="multimem", section="9.7.9.16.1",
+@opcode("multimem.ld_reduce", unit="multimem", role="reads", section="9.7.9.16.1",
         forms="{.weak .relaxed .acquire}{.scope}.global.add .min .max .and .or .xor{.acc::f32}{.v2 .v4}.u32 .s32 .u64 "
               ".s64 .b32 .b64 .f32 .f64 .f16 .bf16 and x2")  # fmt: skip
 def decode_ld_reduce(inst: Instruction, machine: Machine) -> Step:
@@ -143,7 +143,7 @@ def decode_ld_reduce(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("multimem.st", unit="multimem", section="9.7.9.16.2", results=0,
+@opcode("multimem.st", unit="multimem", role="writes", stores=0, section="9.7.9.16.2", results=0,
         forms="{.weak .relaxed .release}{.scope}.global{.v2 .v4}.b32 .b64 .u .s .f .f16x2 .bf16x2")  # fmt: skip
 def decode_st(inst: Instruction, machine: Machine) -> Step:
     """Store a value in one place of every GPU."""
@@ -164,7 +164,7 @@ def decode_st(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("multimem.red", unit="multimem", section="9.7.9.16.3", results=0,
+@opcode("multimem.red", unit="multimem", role="updates", stores=0, section="9.7.9.16.3", results=0,
         forms="{.relaxed .release}{.scope}.global.add .min .max .and .or .xor{.v2 .v4}.u32 .s32 .u64 .s64 .b32 .b64 "
               ".f32 .f64 .f16 .bf16 and x2")  # fmt: skip
 def decode_red(inst: Instruction, machine: Machine) -> Step:

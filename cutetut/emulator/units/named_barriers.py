@@ -185,14 +185,14 @@ def _operands(inst: Instruction, machine: Machine, first: int) -> tuple[np.ndarr
     return ids, machine.constant(ALL_THREADS, np.dtype(np.uint32))
 
 
-@opcode("bar.sync", "bar.cta.sync", "barrier.sync.aligned", "barrier.cta.sync.aligned", unit="barriers",
+@opcode("bar.sync", "bar.cta.sync", "barrier.sync.aligned", "barrier.cta.sync.aligned", unit="barriers", role="waits",
         forms="a{, b}", section="9.7.13.1", joins="warp", results=0, ends_block=True)  # fmt: skip
 def decode_bar_sync(inst: Instruction, machine: Machine) -> Step:
     """Wait for the other threads of the barrier; every thread of a warp must execute it together."""
     return _sync(inst, machine)
 
 
-@opcode("barrier.sync", "barrier.cta.sync", unit="barriers", forms="a{, b}", section="9.7.13.1",
+@opcode("barrier.sync", "barrier.cta.sync", unit="barriers", role="waits", forms="a{, b}", section="9.7.13.1",
         joins="warp", results=0, ends_block=True)  # fmt: skip
 def decode_barrier_sync(inst: Instruction, machine: Machine) -> Step:
     """The unaligned form: lanes may come one after the other, the warp arrives with the last of them."""
@@ -215,7 +215,7 @@ def _sync(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive", unit="barriers",
+@opcode("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive", unit="barriers", role="arrives",
         forms="{.aligned} a, b", section="9.7.13.1", joins="warp", results=0, ends_block=True)  # fmt: skip
 def decode_bar_arrive(inst: Instruction, machine: Machine) -> Step:
     """Count as arrived without waiting."""
@@ -231,7 +231,7 @@ def decode_bar_arrive(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red", unit="barriers",
+@opcode("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red", unit="barriers", role="waits",
         forms="{.aligned}.popc.u32 / .and.pred / .or.pred  d, a{, b}, p", section="9.7.13.1", joins="warp",
         ends_block=True)  # fmt: skip
 def decode_bar_red(inst: Instruction, machine: Machine) -> Step:
@@ -259,7 +259,7 @@ def decode_bar_red(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("bar.warp.sync", unit="barriers", forms="membermask", section="9.7.13.2", joins=0, results=0,
+@opcode("bar.warp.sync", unit="barriers", role="waits", forms="membermask", section="9.7.13.2", joins=0, results=0,
         ends_block=True)  # fmt: skip
 def decode_bar_warp_sync(inst: Instruction, machine: Machine) -> Step:
     """The lanes of the mask meet here; the scheduler has seen to it."""

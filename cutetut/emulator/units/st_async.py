@@ -1,7 +1,9 @@
 """Asynchronous stores and reductions into another CTA's shared memory (PTX ISA sections 9.7.9.12, 9.7.13.6).
 
 st.async and red.async carry register values; like a bulk copy they report their bytes to an mbarrier
-that lies beside the destination.
+that lies beside the destination.  Who waits there knows of these bytes, and not of what the issuing thread did before:
+section 8.9.1.1 says so of bulk copies, and ptxas (CUDA 13.0) puts no memory barrier in front of an st.async, as it does
+in front of mbarrier.arrive.release.cluster.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ class _Remote:
 
 @opcode(
     "st.async",
-    unit="cluster",
+    unit="cluster", role="writes", starts="asynchronous store",
     section="9.7.9.12",
     results=0,
     forms="{.weak}.shared::cluster.mbarrier::complete_tx::bytes{.v2 .v4}.{b32 b64 u32 u64 s32 s64 f32 f64}",
@@ -130,7 +132,7 @@ def decode_store(inst: Instruction, machine: Machine) -> Step:
 
 @opcode(
     "red.async",
-    unit="cluster",
+    unit="cluster", role="updates", starts="asynchronous reduction",
     section="9.7.13.7",
     results=0,
     forms="{.relaxed}{.cluster}.shared::cluster.mbarrier::complete_tx::bytes.{add min max inc dec and or xor}.type",

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..checks.clocks import TENSORMAP
 from ..checks.ordering import Ordering
-from ..checks.tensormaps import TensorMaps
+from ..checks.tensormaps import MAP_BYTES, TensorMaps
 from ..errors import IllegalInstruction, Misaligned
 from ..machine.access import Access, Kind
 from ..machine.memory import HOST, index, threads_of
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ..machine.machine import Machine
     from ..ptx.syntax import Instruction
 
-MAP_BYTES = 128
 TF32_BIT = 1 << 16  # of word 1: f32 elements hold tf32
 
 
@@ -70,7 +69,7 @@ def _space(inst: Instruction, machine: Machine) -> Space:
 
 @opcode(
     "tensormap.replace",
-    unit="tma",
+    unit="tma", role="writes", stores=0,
     section="9.7.9.28",
     results=0,
     forms=f".tile.{{{' '.join(FIELDS)}}}{{.global .shared::cta}}.b1024.{{b32 b64}} [map], {{ordinal,}} value",
@@ -141,7 +140,7 @@ def _write(
         HOST[4][index(space.locate(address, sel, accesses[1]), 4)] = bits
 
 
-@opcode("tensormap.cp_fenceproxy", unit="tma", section="9.7.13.4.3", results=0, joins="warp",
+@opcode("tensormap.cp_fenceproxy", unit="tma", role="copies", stores=0, section="9.7.13.4.3", results=0, joins="warp",
         forms=".global.shared::cta.tensormap::generic.release.{scope}.sync.aligned [to], [from], 128")  # fmt: skip
 def decode_cp_fenceproxy(inst: Instruction, machine: Machine) -> Step:
     """A warp copies a tensor map from shared to global memory, for TMA instructions after an acquiring fence."""

@@ -203,7 +203,7 @@ def _check_words(inst: Instruction, extra: tuple[str, ...] = ()) -> None:
             raise unsupported(inst, f"modifier .{part}")
 
 
-@opcode("cp.async.bulk.tensor", unit="tma", section="9.7.9.27.1", results=0,
+@opcode("cp.async.bulk.tensor", unit="tma", role="copies", starts="TMA copy", stores=0, section="9.7.9.27.1", results=0,
         forms=".1d-.5d.{shared::cta shared::cluster}.global.tile.mbarrier::complete_tx::bytes{.multicast::cluster}"
               "{.L2::cache_hint} and .1d-.5d.global.shared::cta.tile.bulk_group{.L2::cache_hint}")  # fmt: skip
 def decode_tensor_copy(inst: Instruction, machine: Machine) -> Step:
@@ -216,7 +216,7 @@ def decode_tensor_copy(inst: Instruction, machine: Machine) -> Step:
 
 @opcode(
     "cp.reduce.async.bulk.tensor",
-    unit="tma",
+    unit="tma", role="copies", starts="TMA reduction", stores=0,
     section="9.7.9.27.2",
     results=0,
     forms=".1d-.5d.global.shared::cta.{add min max inc dec and or xor}.tile.bulk_group{.L2::cache_hint}",
@@ -233,6 +233,7 @@ def decode_tensor_reduce(inst: Instruction, machine: Machine) -> Step:
 @opcode("cp.async.bulk.prefetch", unit="tma", section="9.7.9.25.5, 9.7.9.27.3", results=0, forms=".tensor and plain")
 def decode_bulk_prefetch(inst: Instruction, machine: Machine) -> Step:
     """A prefetch into L2 changes no value."""
+    _check_words(inst)
     return lambda sel: None
 
 

@@ -21,12 +21,13 @@ from ..machine.memory import SHARED_BASE
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.pending import Operation
 from ..machine.ranges import Ranges
+from ..machine.threads import WARPGROUP
 from ..numbers.matrix_formats import NBYTES, to_float64
 from ..numbers.rounding import UINT
 from ..ptx.syntax import Immediate, Operand, Vector
 from .wgmma_fragments import Fragment
-from .wgmma_operands import WARPGROUP, Place, a_from_registers
 from .wgmma_operands import Descriptor as Descriptor
+from .wgmma_operands import Place, a_from_registers
 from .wgmma_operands import a_register_map as a_register_map
 from .wgmma_operands import accumulator_map as accumulator_map
 from .wgmma_operands import operand_offsets as operand_offsets
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from ..ptx.syntax import Instruction
 
 
-@opcode("wgmma.fence", unit="wgmma", forms=".sync.aligned", section="9.7.15.7.1", results=0, joins="warpgroup",
+@opcode("wgmma.fence", unit="wgmma", role="fences", forms=".sync.aligned",
+        section="9.7.15.7.1", results=0, joins="warpgroup",
         ends_block=True)  # fmt: skip
 def decode_fence(inst: Instruction, machine: Machine) -> Step:
     """Order the registers' earlier accesses before the WGMMAs that follow."""
@@ -65,7 +67,7 @@ def decode_commit(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("wgmma.wait_group", unit="wgmma", forms=".sync.aligned N", section="9.7.15.7.3", results=0,
+@opcode("wgmma.wait_group", unit="wgmma", role="waits", forms=".sync.aligned N", section="9.7.15.7.3", results=0,
         joins="warpgroup", ends_block=True)  # fmt: skip
 def decode_wait(inst: Instruction, machine: Machine) -> Step:
     """Wait until at most N of the warpgroup's groups are under way."""
@@ -118,7 +120,8 @@ class Shape:
         return cls(n, k, d, a, b, saturate)
 
 
-@opcode("wgmma.mma_async", unit="wgmma", section="9.7.15.5", joins="warpgroup", ends_block=True,
+@opcode("wgmma.mma_async", unit="wgmma", role="multiplies", starts="WGMMA",
+        section="9.7.15.5", joins="warpgroup", ends_block=True,
         forms=".sync.aligned.m64nNkK.{f16 f32 s32}.{f16 bf16 tf32 e4m3 e5m2 s8 u8}: A from shared memory or registers, "
               "B from shared memory, both majors for 16-bit types, negation, scale-d, all swizzles")  # fmt: skip
 def decode_mma(inst: Instruction, machine: Machine) -> Step:

@@ -57,7 +57,7 @@ class Fragment:
 
 @dataclass(frozen=True)
 class Note:
-    """Ordinary instructions have written registers of fragments, whose rows these are in Wgmma.touched.
+    """Ordinary instructions have written registers of fragments, whose rows these are in Wgmma.written_by.
 
     `value` is 1 + the instruction, one for all rows or a column of one for each; `copied` the row of a register that
     was copied there, which needs a fence as much as that one does.
@@ -68,18 +68,18 @@ class Note:
     copied: int | None
     changed: tuple[Fragment, ...]
 
-    def write(self, touched: np.ndarray, sel: Selection) -> None:
+    def write(self, written_by: np.ndarray, sel: Selection) -> None:
         """Note it for some threads."""
         if self.copied is not None:
             for row in self.rows:
-                touched[row, sel] = touched[self.copied, sel]
+                written_by[row, sel] = written_by[self.copied, sel]
         elif isinstance(self.value, int):
             for row in self.rows:
-                touched[row, sel] = self.value
+                written_by[row, sel] = self.value
         elif isinstance(rows := compact(self.rows), slice) or isinstance(sel, slice):
-            touched[rows, sel] = self.value
+            written_by[rows, sel] = self.value
         else:
-            touched[rows[:, None], sel] = self.value
+            written_by[rows[:, None], sel] = self.value
         for fragment in self.changed:
             fragment.writes += 1
 

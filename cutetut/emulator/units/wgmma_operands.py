@@ -15,10 +15,11 @@ import numpy as np
 
 from ..checks.async_ordering import AsyncOrdering
 from ..checks.remembered import Known
+from ..checks.shadow import CHUNK
 from ..checks.swizzles import Swizzles
 from ..machine.memory import CHUNKS, SHARED_BASE, chunk_index
 from ..machine.ranges import joined
-from ..machine.threads import WARP
+from ..machine.threads import WARP, WARPGROUP
 from ..numbers.matrix_formats import NBYTES, to_float64
 from ..numbers.rounding import UINT
 from .tma import swizzled
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from ..machine.machine import Machine
     from ..ptx.syntax import Instruction
 
-WARPGROUP = 128
-CHUNK = 16  # bytes: what a core matrix has in a row, and the swizzle moves
 BOUNDARY = 1024  # bytes: no swizzle pattern is longer, and every CTA's shared memory begins at a multiple
 SWIZZLE_CHUNKS = {0: 1, 1: 8, 2: 4, 3: 2}  # descriptor code -> 16-byte chunks per row of the pattern
 TMA_CODE = {0: 0, 1: 3, 2: 2, 3: 1}  # the tensor map counts the other way

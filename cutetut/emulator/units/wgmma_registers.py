@@ -17,11 +17,12 @@ from ..errors import IllegalInstruction, InFlight, MissingFence
 from ..machine.memory import threads_of
 from ..machine.opcodes import Around, Selection, Step, UnitState, Watched, Wrapper, state, wrapper
 from ..machine.pending import Operation
+from ..machine.threads import WARPGROUP
 from ..numbers.matrix_formats import add_rounded
 from ..ptx.constants import constants
 from ..ptx.syntax import Immediate, Operand, Register, Vector
 from .wgmma_fragments import Fragment, Note, among, compact, joined_notes
-from .wgmma_operands import WARPGROUP, Operands, from_registers, to_registers
+from .wgmma_operands import Operands, from_registers, to_registers
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
@@ -75,7 +76,7 @@ class Wgmma(UnitState):
                         self._fragment(names).uses.add((role, shape_of(inst)))
         self._find_overlaps()
         # since wgmma.fence: 0, or 1 + the instruction that wrote the register, or -1 before the first fence
-        self.touched = np.full((len(self.rows), machine.T), NEVER, np.int32)
+        self.written_by = np.full((len(self.rows), machine.T), NEVER, np.int32)
         self.reset()
 
     def _fragment(self, names: tuple[str, ...]) -> Fragment:
@@ -96,7 +97,7 @@ class Wgmma(UnitState):
         self.holders = holders
 
     def reset(self) -> None:
-        self.touched[:] = NEVER
+        self.written_by[:] = NEVER
         self.open: dict[int, list[Operation]] = {}
         self.groups: dict[int, list[list[Operation]]] = {}
         self.last: dict[int, Operation] = {}
@@ -185,17 +186,17 @@ class Wgmma(UnitState):
         """A WGMMA starts: its registers have not been written since the last wgmma.fence."""
         if fragment.fenced.get(group) == fragment.writes:
             return
-        touched = self.touched[fragment.rows, group : group + WARPGROUP]
-        if not touched.any():
+        written_by = self.written_by[fragment.rows, group : group + WARPGROUP]
+        if not written_by.any():
             fragment.fenced[group] = fragment.writes
             return
-        writer = int(touched[touched != 0][0])
+        writer = int(written_by[written_by != 0][0])
         if writer == NEVER:
             raise MissingFence(
                 "a WGMMA without any wgmma.fence before it: its registers may still be on their way",
                 threads=np.array([group]), hint=FENCE, kind=UNFENCED,
             )  # fmt: skip
-        thread = group + int(np.flatnonzero((touched == writer).any(axis=0))[0])
+        thread = group + int(np.flatnonzero((written_by == writer).any(axis=0))[0])
         error = MissingFence(
             "registers of this WGMMA were written since the last wgmma.fence", threads=np.array([thread]), hint=FENCE,
             kind=UNFENCED,
@@ -270,7 +271,7 @@ class Wgmma(UnitState):
 
     def fence(self, sel: Selection) -> None:
         """wgmma.fence: what has been written is in order before the WGMMAs that follow."""
-        self.touched[:, sel] = 0
+        self.written_by[:, sel] = 0
         if self.uses:
             for group in self.split(sel):
                 self.uses[group] = {
@@ -352,7 +353,7 @@ class Touching(Watched):
                 self.wgmma.flush(fragment, sel)
         self.step(sel)
         if self.note is not None:
-            self.note.write(self.wgmma.touched, sel)
+            self.note.write(self.wgmma.written_by, sel)
 
     def together(self, several: Sequence[Watched]) -> Around:
         """Nothing in between issues or completes a WGMMA, so one look at all the registers does."""
@@ -370,7 +371,7 @@ class Touching(Watched):
 
         def after(sel: Selection) -> None:
             for note in notes:
-                note.write(wgmma.touched, sel)
+                note.write(wgmma.written_by, sel)
 
         return Around(before, after)
 
