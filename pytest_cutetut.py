@@ -36,11 +36,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Before any conftest.py is imported, since it may ask for a GPU."""
     if early_config.known_args_namespace.emulate:
-        from cutetut import emulate
-
         stack = contextlib.ExitStack()
         try:
+            from cutetut import emulate
+
             early_config.stash[_FOUND] = stack.enter_context(emulate.emulated_gpu())
+        except ModuleNotFoundError as missing:
+            what = f"it needs the package {missing.name}, which is not installed"
+            raise pytest.UsageError(f"--emulate: {what}; `cutetut doctor` says what to type") from None
         except emulate.Refused as refused:
             raise pytest.UsageError(f"--emulate: {refused}") from None
         early_config.stash[_EMULATION] = stack

@@ -189,9 +189,9 @@ def check_torch(facts: Facts) -> Finding | None:
     if not facts.torch_error:
         return None
     everything = "type make run, which installs everything, or: pip install -r requirements.txt"
-    return Finding(
-        f"torch cannot be imported: {facts.torch_error}", "pip install torch" if facts.installed else everything
-    )
+    if facts.installed:
+        everything = "pip install torch numpy"
+    return Finding(f"torch cannot be imported: {facts.torch_error}", everything)
 
 
 def check_dsl(facts: Facts) -> Finding | None:
@@ -199,7 +199,7 @@ def check_dsl(facts: Facts) -> Finding | None:
     pinned = f"pip install {backend.DSL_PACKAGE}=={backend.DSL_VERSION}"
     version = facts.machine.dsl
     if facts.dsl_error:
-        return Finding(f"CuTe DSL {version or ''} cannot be imported: {facts.dsl_error}", pinned)
+        return Finding(f"CuTe DSL {version or ''}".rstrip() + f" cannot be imported: {facts.dsl_error}", pinned)
     if version == backend.DSL_VERSION:
         return None
     runs_here = where(facts) == "gpu"
@@ -348,6 +348,8 @@ CHECKS: tuple[Callable[[Facts], Finding | None], ...] = (
 
 def where(facts: Facts) -> str | None:
     """Where kernels will run, "gpu" or "emulator"; None if nowhere."""
+    if facts.torch_error or facts.dsl_error:
+        return None
     try:
         return backend.select(facts.request or "auto", facts.machine).name
     except backend.BackendError:
@@ -366,6 +368,7 @@ def report(facts: Facts) -> str:
     gpu = "none"
     if machine.gpu and machine.capability:
         gpu = f"{machine.gpu}, compute capability {_dotted(machine.capability)}, driver {facts.driver or 'unknown'}"
+    cuda = "with" if machine.torch_cuda else "without"
     memory = "unknown memory" if facts.memory_gb is None else f"{facts.memory_gb:.1f} GB of memory available"
     rows = {
         "Python": _dotted(facts.python),
@@ -373,7 +376,7 @@ def report(facts: Facts) -> str:
         "computer": f"{facts.processor}, {facts.cores} cores, {memory}",
         "disk": f"{facts.disk_gb:.1f} GB free in {facts.project or 'this folder'}",
         "GPU": gpu,
-        "torch": f"{machine.torch or 'missing'} ({'with' if machine.torch_cuda else 'without'} CUDA)",
+        "torch": f"{machine.torch} ({cuda} CUDA)" if machine.torch else "missing",
         "CuTe DSL": machine.dsl or "missing",
         "Jupyter": ", ".join(f"{name} {facts.packages.get(name) or 'missing'}" for name in _wanted(facts)),
         "disassembler": facts.disassembler or "missing",

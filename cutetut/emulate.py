@@ -34,7 +34,7 @@ from pathlib import Path
 
 from . import backend, torchrun
 from .course import notebooks
-from .emulator import findings
+from .emulator import findings, launch
 from .emulator.checks import tolerance
 from .emulator.errors import EmulatorError
 from .emulator.host import compilation, compile_cache, cuda_torch, driver, fresh, live, newer_gpus, pool, together
@@ -118,6 +118,7 @@ def emulated_gpu(
         raise Refused(f"{gpus} GPUs; there can be 1 to {devices.MOST}, as many as NVLink joins in one host")
     try:
         tolerated = _tolerated(warn, waive)
+        launch.expect_settings({**os.environ, **(settings or {})})
         backend.select("emulator")
     except (EmulatorError, backend.BackendError) as error:
         raise Refused(str(error)) from error

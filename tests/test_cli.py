@@ -118,7 +118,7 @@ AWAY: list[tuple[dict[str, Any], bool, str, str]] = [
     ({}, False, "not installed: ipykernel, ", "pip install 'cutetut[course]'"),
     ({}, False, "no nvdisasm", "pip install nvidia-cuda-nvdisasm"),
     ({"python": (3, 10, 4)}, True, "Python 3.10.4 is not supported", "python3.12 -m pip install cutetut"),
-    ({"torch_error": "No module", "machine": MISSING_TORCH}, True, "torch cannot be", "pip install torch"),
+    ({"torch_error": "No module", "machine": MISSING_TORCH}, True, "torch cannot be", "pip install torch numpy"),
     ({"machine": dataclasses.replace(NO_GPU, dsl="4.7.0")}, True, "CuTe DSL 4.7.0 is installed", "==4.8.1"),
     ({"memory_gb": 1.0}, False, "1.0 GB of memory", "one notebook at a time"),
 ]

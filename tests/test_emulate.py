@@ -51,6 +51,19 @@ def test_a_script_written_for_a_gpu_runs(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("CUTETUT_ASYNC", "never"), ("CUTETUT_SCHEDULE", "foo"), ("CUTETUT_BUDGET", "x")]
+)
+def test_what_no_launch_could_follow_is_refused_before_the_script_runs(
+    name: str, value: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "says.py"
+    script.write_text("print('it ran')")
+    assert run(str(script), [], settings={name: value}) == 1
+    out, err = capfd.readouterr()
+    assert out == "" and err.startswith(f"cutetut emulate: {name}='{value}'") and err.count("\n") == 1
+
+
 def test_a_fault_ends_with_the_typed_error_and_the_scripts_own_frames(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(str(SCRIPTS / "too_far.py"), []) == 1
     out, err = capfd.readouterr()

@@ -89,6 +89,20 @@ def run(project: Path, *options: str, **variables: str) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True, cwd=project, env=environment, timeout=300)
 
 
+def test_a_package_that_is_missing_is_told_in_a_line(project: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "without"
+    folder.mkdir()
+    (folder / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
+    paths = [str(folder), str(ROOT)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CUTE"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:nbval", "--emulate"], cwd=project,
+        env=environment | {"PYTHONPATH": os.pathsep.join(paths)}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 4 and "Traceback" not in done.stderr, done.stderr
+    assert "--emulate: it needs the package torch, which is not installed; `cutetut doctor`" in done.stderr
+
+
 def test_failures_have_the_emulators_explanation(project: Path) -> None:
     done = run(project, "--emulate", "-rA", "-k", "not often and not caught")
     assert "3 failed, 1 passed" in done.stdout, done.stdout + done.stderr

@@ -22,7 +22,7 @@ from cutetut.course.exemptions import Exemption, Family
 from cutetut.course.notebooks import NotebookError
 
 RECAP = "Recap"  # the heading under which a chapter says its own again
-FOLDED = frozenset(("hide-input", "hide-cell", "helpers", "remove-input", "remove-cell"))
+FOLDED = frozenset(("hide-input", "hide-cell", "remove-input", "remove-cell"))
 
 
 @dataclass(frozen=True)

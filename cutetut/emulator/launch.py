@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -23,6 +23,8 @@ from .decoding import decode
 from .errors import EmulatorError, LaunchError, own_failures
 from .machine.machine import Counters, Dim, Launch, Machine
 from .machine.memory import GlobalMemory
+from .machine.pending import Pending
+from .machine.schedule import Schedule
 from .machine.scheduler import Checks, Scheduler
 from .progress import Progress
 from .ptx.source import kernel_name
@@ -182,10 +184,17 @@ def checks(peer: Peer | None = None) -> Checks:
     return Checks(decode, why, spinning.watch, loads.program_after, loads.tolerates, CompiledPicker)
 
 
-def _budget(budget: int | None) -> int:
+def expect_settings(environment: Mapping[str, str]) -> None:
+    """Raises LaunchError for a schedule, a policy of completion or a budget that these variables ask for in vain."""
+    Schedule(environment.get("CUTETUT_SCHEDULE"))
+    Pending(environment.get("CUTETUT_ASYNC"))
+    _budget(None, environment)
+
+
+def _budget(budget: int | None, environment: Mapping[str, str] = os.environ) -> int:
     if budget is not None:
         return budget
-    text = os.environ.get("CUTETUT_BUDGET", "")
+    text = environment.get("CUTETUT_BUDGET", "")
     try:
         steps = int(float(text)) if text else DEFAULT_BUDGET
     except (ValueError, OverflowError):
