@@ -76,7 +76,7 @@ def test_what_is_never_explained_is_said(write: Write) -> None:
     assert missing() == ["00_a, cell c2: name `cute.size` is nowhere in backticks"]
 
 
-@pytest.mark.parametrize("tag", ["hide-input", "hide-cell", "helpers"])
+@pytest.mark.parametrize("tag", ["hide-input", "hide-cell"])
 def test_what_is_folded_need_not_be_explained_and_its_imports_count(write: Write, tag: str) -> None:
     write("00_a", ("import cutlass.cute as cute\ncute.size(1)", [tag]), ("cute.rank(1)", []))
     assert missing() == ["00_a, cell c1: name `cute.rank` is nowhere in backticks"]
