@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 import warnings
@@ -67,6 +68,13 @@ def report(function: Callable[..., Any], *args: Any, seeds: int = 0) -> str:
 def faultless(text: str) -> bool:
     """Whether a `report` says that the emulator found no fault; there may be warnings."""
     return NO_FAULT in text
+
+
+def hint(text: str) -> str:
+    """The fault of a `report` in a line: its first one, and the next where that one ends in a colon."""
+    first, *rest = text.splitlines()
+    shown = f"{first} {rest[0].strip()}" if first.endswith(":") and rest else first[:160]
+    return textwrap.shorten(shown, 260, placeholder=" ...")
 
 
 def show(replacements: Iterable[tuple[str, str]]) -> None:

@@ -37,6 +37,11 @@ def relu_by_max(tCrA: cute.Tensor):
         tCrA[i] = cutlass.max(tCrA[i], cutlass.Float16(0.0))
 
 
+def relu_by_python(tCrA):
+    for i in range(cute.size(tCrA)):
+        tCrA[i] = max(tCrA[i], cutlass.Float16(0.0))
+
+
 def relu_by_sum(tCrA):
     values = tCrA.load()
     tCrA.store((values + cute.where(values > 0, values, -values)) * cutlass.Float16(0.5))
@@ -97,6 +102,12 @@ def half_of_it(sA: cute.Tensor, mA: cute.Tensor, tid: cutlass.Int32):
 
 
 @cute.jit
+def along_k(sA: cute.Tensor, mA: cute.Tensor, tid: cutlass.Int32):
+    for i in cutlass.range(tid, 64 * 64, 128):
+        sA[i // 64, i % 64] = mA[i // 64, i % 64]
+
+
+@cute.jit
 def not_transposed(sA: cute.Tensor, mA: cute.Tensor, tid: cutlass.Int32):
     for i in cutlass.range(tid, 64 * 64, 128):
         sA[i // 64, i % 64] = mA[i % 64, i // 64]
@@ -131,6 +142,13 @@ def only_the_first(halves: cutlass.Constexpr, mD: cute.Tensor, tid: cutlass.Int3
     warpgroup.wait_group(0)
     for v in cutlass.range_constexpr(32):
         mD[0, tid, v] = halves[0][v]
+
+
+def waits_alone(sB, mB, tid):
+    warpgroup.wait_group(0)
+    wgmma.copy_in(sB, mB, tid, 128)
+    cute.arch.fence_proxy("async.shared", space="cta")
+    cute.arch.sync_threads()
 
 
 def no_wait(sB, mB, tid):
@@ -203,13 +221,16 @@ CHECKS: dict[str, dict[str, tuple[list[str], list[str]]]] = {  # wrong answers, 
             [*FUNCTIONS, "wrong_way", "lambda row, k: 0", "lambda row, k: 64 * k + row"],
             ["by_bits", "by_bytes", "by_jit"],
         ),
-        "check_fill": ([*FUNCTIONS, "nans", "half_of_it", "not_transposed"], ["pairs_along_m", "unrolled"]),
+        "check_fill": ([*FUNCTIONS, "nans", "half_of_it", "not_transposed", "along_k"], ["pairs_along_m", "unrolled"]),
     },
     "10_wgmma_async": {
         "check_stage": (["2, 1", "4, 0", "3, 2", "3, 0", *(f"{x}, 1" for x in NUMBERS)], ["3, 1", "3.0, np.int64(1)"]),
         "check_waits": (["0, 0", "1, 1", "2, 0", *(f"{x}, 0" for x in NUMBERS)], ["1, 0", "np.int8(1), 0.0"]),
         "check_finish": ([*FUNCTIONS, "one_wait_too_few", "only_the_first"], ["two_waits", "second_first"]),
-        "check_refill": ([*FUNCTIONS, "no_wait", "no_fence", "no_refill"], ["fenced_by_readers", "by_jit"]),
+        "check_refill": (
+            [*FUNCTIONS, "no_wait", "no_fence", "no_refill"],
+            ["fenced_by_readers", "by_jit", "waits_alone"],
+        ),
     },
 }
 CASES = [(chapter, check, which) for chapter, checks in CHECKS.items() for check in checks for which in (0, 1)]
@@ -230,6 +251,24 @@ def test_answers_are_judged(
     names: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], chapter: str, check: str, which: int
 ) -> None:
     exercises.assert_judged(check, CHECKS[chapter][check][which], bool(which), names[chapter], capsys)
+
+
+TOLD = [  # a wrong answer, and what the check says of it: a hint, and not the answer
+    ("08_wgmma", "check_change(relu_by_python)", "not yet: Python cannot decide while the kernel is traced"),
+    ("09_swizzled_smem", "check_offsets(1024, 1024)", "A[0, 8] is not found: how many bytes is it from one 8 of k"),
+    ("09_swizzled_smem", "check_offsets(1024, 2048)", "A[32, 0] is not found: how many bytes is it from one 32 of M"),
+    ("09_swizzled_smem", "check_place(lambda row, k: 64 * row + k)", "not yet: the WGMMA does not find A[1, 0]; 358"),
+    ("09_swizzled_smem", "check_fill(along_k)", "not yet: 32 sectors per request for A, and 2 are enough\n"),
+    ("10_wgmma_async", "check_waits(0, 0)", "not yet: no fault, but one of the two waits longer than it has to\n"),
+]
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(("chapter", "call", "says"), TOLD)
+def test_a_wrong_answer_gets_a_hint(
+    names: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str], chapter: str, call: str, says: str
+) -> None:
+    assert says in exercises.verdict(call, names[chapter], capsys)
 
 
 @pytest.mark.emulator

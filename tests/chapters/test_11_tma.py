@@ -223,6 +223,13 @@ def always_the_first(load, tXgX, tXsX, bar, nbytes, turn):
     cute.arch.mbarrier_wait(bar, turn & 1)
 
 
+def parity_is_the_turn(load, tXgX, tXsX, bar, nbytes, turn):
+    with cute.arch.elect_one():
+        cute.arch.mbarrier_arrive_and_expect_tx(bar, nbytes)
+    cute.copy(load, tXgX[None, turn], tXsX[None, 0], tma_bar_ptr=bar)
+    cute.arch.mbarrier_wait(bar, turn)
+
+
 def half_announced(load, tXgX, tXsX, bar, nbytes, turn):
     with cute.arch.elect_one():
         cute.arch.mbarrier_arrive_and_expect_tx(bar, nbytes // 2)
@@ -285,10 +292,16 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
     ),
     "check_passing": (
         [*FUNCTIONS, "lambda arrivals, count: 1", "lambda arrivals, count: arrivals // count & 1", "lambda a: 1"],
-        ["plus_one", "by_counting", "lambda a, c: float((a // c) % 2 == 0)"],
+        [
+            "plus_one",
+            "by_counting",
+            "lambda a, c: float((a // c) % 2 == 0)",
+            "lambda a, c: a // c % 2 == 0",
+            "lambda a, c: np.int64(a // c) % 2 == 0",
+        ],
     ),
     "check_bring": (
-        [*FUNCTIONS, "no_wait", "always_the_first", "half_announced"],
+        [*FUNCTIONS, "no_wait", "always_the_first", "half_announced", "parity_is_the_turn"],
         ["brought", "loaded_first"],
     ),
     "check_send": (
@@ -301,3 +314,15 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 names = exercises.judges_of(CHAPTER, MORE)
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 test_each_solution_belongs_to_an_exercise = exercises.solutions_belong_to_exercises(CHAPTER)
+
+TOLD = {  # a wrong answer, and what the check says of it
+    "check_box(4096, 32)": "not yet: the first number is right; count again what lies inside the tensor, in bytes",
+    "check_box(0, 0)": "not yet: a barrier can expect from 1",
+    "check_bring(parity_is_the_turn)": "not yet: a parity is 0 or 1",
+}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("call", TOLD)
+def test_a_wrong_answer_gets_a_hint(names: dict[str, Any], capsys: pytest.CaptureFixture[str], call: str) -> None:
+    assert TOLD[call] in exercises.verdict(call, names, capsys)

@@ -184,6 +184,17 @@ def test_its_bars_can_be_drawn() -> None:
     assert shown.pictured([found]).run == "128x128, 2 CTAs" and "128x128, 2 CTAs" in shown.summary(found)
 
 
+def test_the_ladder_has_the_ratios_of_the_table() -> None:
+    """Each rung against cuBLAS in its own run, as the stake says it."""
+    shown = notebooks.load("08_wgmma", exercises.HELPER_TAGS)
+    rows = shown.rows_of(CHAPTER)
+    names = [name for name in rows if name.startswith(("10", f"12 {WIDE}"))]
+    lines = shown.ladder_of(CHAPTER, names, "speeds").text.splitlines()
+    for name, line in zip(names, lines, strict=False):
+        assert line.startswith(f"{name}: ")
+        assert float(line.split(", ")[-1].split("%")[0]) / 100 == pytest.approx(rows[name]["ratio"], abs=0.006)
+
+
 SAYS = {  # the fault with two warpgroups, and a part of a line that it names
     "no wait for full": ("Uninitialized: operand A", "cute.gemm(tiled_mma"),
     "the readers' parity": ("InFlight: operand A", "cute.gemm(tiled_mma"),
@@ -360,8 +371,20 @@ def no_advance(ring, state, add):
 """
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
     "check_ring": (
-        [*FUNCTIONS, "same_parity", "lambda kt, stages: (0, 0, 1)", "lambda kt, stages: kt", "lambda kt: (0, 0, 1)"],
-        ["arrays", "from_a_table", "lambda kt, s: [kt % s, float(kt // s % 2), np.uint8(kt // s % 2 ^ 1)]"],
+        [
+            *FUNCTIONS,
+            "same_parity",
+            "lambda kt, stages: (0, 0, 1)",
+            "lambda kt, stages: (kt % stages, False, True)",
+            "lambda kt, stages: kt",
+            "lambda kt: (0, 0, 1)",
+        ],
+        [
+            "arrays",
+            "from_a_table",
+            "lambda kt, s: [kt % s, float(kt // s % 2), np.uint8(kt // s % 2 ^ 1)]",
+            "lambda kt, s: (kt % s, kt // s % 2 == 1, kt // s % 2 == 0)",
+        ],
     ),
     "check_most_stages": (
         [*FUNCTIONS, "without_slabs", "lambda *tile: 0", "lambda *tile: 1.5", *(f"lambda *t: {x}" for x in NUMBERS)],
@@ -378,6 +401,11 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 }
 
 
+HINTS = {  # wrong answers that leave threads waiting, and what the check says of whom
+    3: {"readers_parity": "warps [1] wait for phase 0 of the mbarrier", "not_announced": "1 of 1 arrivals"},
+    4: {"no_release": "wait for phase 0 of the mbarrier"},
+}
 names = exercises.judges_of(CHAPTER, MORE)
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why({3: "check_fill", 4: "check_drain"}, HINTS)
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 test_each_solution_belongs_to_an_exercise = exercises.solutions_belong_to_exercises(CHAPTER)

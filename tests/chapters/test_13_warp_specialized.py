@@ -291,9 +291,9 @@ def nans(sX: cute.Tensor, mY: cute.Tensor, full, empty, tiles):
 """
 NUMBERS = exercises.NUMBERS
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
-    "check_three": (
-        ["40, 232", "32, 152", "40, 168", "0, 160", "33, 160", *(f"{x}, 160" for x in NUMBERS)],
-        ["32, 160", "np.int64(24), 160.0"],
+    "check_four": (
+        ["40, 232", "32, 104", "40, 112", "0, 112", "33, 112", "32, 160", *(f"{x}, 112" for x in NUMBERS)],
+        ["32, 112", "np.int64(24), 112.0"],
     ),
     "check_produce": (
         [*exercises.FUNCTIONS, "waits_for_nothing", "the_first_tile_only", "producer(parity=0)"],
@@ -310,6 +310,13 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 }
 
 
+HINTS = {  # wrong answers, and what the check says of each
+    1: {"32, 160": "32 + 4 * 160 registers: there are 5 * 96", "24, 104": "the consumers can have more"},
+    2: {"producer(parity=0)": "wait for phase 0 of the mbarrier"},
+    3: {"consumer(kept=6)": "warps [0] wait for phase 0 of the mbarrier"},
+}
+JUDGES = {1: "check_four", 2: "check_produce", 3: "check_consume"}
 names = exercises.judges_of(CHAPTER, ANSWERS)
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(JUDGES, HINTS)
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 test_each_solution_belongs_to_an_exercise = exercises.solutions_belong_to_exercises(CHAPTER)

@@ -313,15 +313,20 @@ def test_the_walk_names_lines_of_nvidias_source() -> None:
 ANSWERS = """
 def eleven_columns(rows, columns):
     for left in range(0, columns, 11):
-        yield from ((m, n) for m in range(rows) for n in range(left, left + 11))
+        yield from ((m, n) for m in range(rows) for n in range(left, min(columns, left + 11)))
+
+
+def there_and_back(rows, columns):
+    tiles = [(m, n) for n in range(columns) for m in range(12)]
+    return tiles + [(23 - m, columns - 1 - n) for m, n in tiles]
 
 
 def as_an_array(rows, columns):
-    return np.array([(p % rows, p // rows) for p in range(rows * columns)])
+    return np.array(there_and_back(rows, columns))
 
 
 def without_one(rows, columns):
-    return [(m, n) for n in range(columns) for m in range(rows)][:-1]
+    return there_and_back(rows, columns)[:-1]
 
 
 def one_twice(rows, columns):
@@ -405,6 +410,11 @@ def takes(values: cute.Tensor, mSums: cute.Tensor, mFlag: cute.Tensor, tid: cutl
 
 
 @cute.jit
+def leaves_it_down(values: cute.Tensor, mSums: cute.Tensor, mFlag: cute.Tensor, tid: cutlass.Int32):
+    cute.autovec_copy(values, mSums[tid, None])
+
+
+@cute.jit
 def lowers_by_adding(values: cute.Tensor, mSums: cute.Tensor, mFlag: cute.Tensor, tid: cutlass.Int32):
     if tid == 64:
         raised = cutlass.Int32(0)
@@ -446,9 +456,10 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
             "one_twice",
             "raises",
             "lambda r, c: [(0, 0)]",
-            "lambda r, c: tile_order(r, c, 'row')",
+            *(f"lambda r, c: tile_order(r, c, '{order}')" for order in ("row", "hilbert", "group 8", "group 12")),
+            "lambda r, c: [(m, n) for n in range(c) for m in range(r)]",
         ],
-        ["eleven_columns", "as_an_array", "lambda r, c: tile_order(r, c, 'group 12')"],
+        ["eleven_columns", "there_and_back", "as_an_array"],
     ),
     "check_tile_at": ([*exercises.FUNCTIONS, "whole_groups_only", "always_the_first"], ["by_divmod", "by_branch"]),
     "check_hand_over": (
@@ -462,6 +473,16 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 }
 
 
+HINTS = {  # wrong answers, and what the check says of each
+    2: {
+        "lambda r, c: tile_order(r, c, 'group 8')": "its waves touch 139 rows and columns",
+        "lambda r, c: tile_order(r, c, 'group 12')": "126 rows and columns: look at a wave that begins in one group",
+    },
+    3: {"whole_groups_only": "11x4, whose last group is lower: OutOfBounds"},
+    4: {"leaves_it_down, takes": "Deadlock"},
+}
+JUDGES = {2: "check_order", 3: "check_tile_at", 4: "check_hand_over"}
 names = exercises.judges_of(CHAPTER, ANSWERS, cells=["break-it"])
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(JUDGES, HINTS)
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 test_each_solution_belongs_to_an_exercise = exercises.solutions_belong_to_exercises(CHAPTER)

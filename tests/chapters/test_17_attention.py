@@ -212,6 +212,15 @@ def swapped(a, b):
     return (right * b[2] + left * a[2]) * (1.0 / (right * b[1] + left * a[1]))
 
 
+def undecided(x, head, query, key):
+    return x - 0.5 * (query - key if query > key else key - query)
+
+
+def heedless(a, b):
+    left, right = cute.math.exp(a[0]), cute.math.exp(b[0])
+    return (a[2] * left + b[2] * right) / (a[1] * left + b[1] * right)
+
+
 def without_units(a, b):
     return (a[2] + b[2]) / (a[1] + b[1])
 
@@ -220,11 +229,16 @@ def average(a, b):
     return (a[2] / a[1] + b[2] / b[1]) / 2
 """
 OTHER = ["None", "'text'", "(1, 2)", "np.float64(3)", "float('nan')", "nothing", "from_torch", "nans", "ones"]
+FMAS = 2 * 7168 * 1024 * 128  # of both products
 NUMBERS = ["None", "'56'", "float('nan')", "(1, 2)", "True", "1.5"]
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
-    "check_bytes": (
-        ["0, 4", "28, 4", "56, 2", "-56, -4", *(f"56, {x}" for x in NUMBERS), *(f"{x}, 4" for x in NUMBERS)],
-        ["56, 4", "np.float64(56), np.int8(4)", "torch.tensor(56), 4.0"],
+    "check_cost": (
+        [
+            f"{FMAS}, 56, 4", *(f"{2 * FMAS}, {x}" for x in ("0, 4", "28, 4", "56, 2", "-56, -4")),
+            *(f"{2 * FMAS}, 56, {x}" for x in NUMBERS), *(f"{2 * FMAS}, {x}, 4" for x in NUMBERS),
+            *(f"{x}, 56, 4" for x in NUMBERS),
+        ],
+        [f"{2 * FMAS}, 56, 4", f"{2 * FMAS}.0, np.float64(56), np.int8(4)", f"{2 * FMAS}, torch.tensor(56), 4.0"],
     ),
     "check_softcap": ([*OTHER, "same", "clipped"], ["by_exp", "by_constant", "by_product"]),
     "check_alibi": ([*OTHER, "same", "one_slope"], ["by_branch", "by_float", "by_loop"]),
@@ -243,3 +257,21 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        ("check_cost(10**9, 16, 2)", "there are two products"),
+        (f"check_cost({2 * FMAS}, 56, 2)", "Q and O have a row per query"),
+        ("check_softcap(same)", "rows are wrong; the first is query 0 of head 0: "),
+        ("check_window(nine_keys)", "64 of 80 rows are wrong; the first is query 8 of head 0: "),
+        ("check_alibi(undecided)", "put @cute.jit above the function"),
+        ("check_together(heedless)", "outputs are wrong, the first where a half has seen no key"),
+        ("check_together(average)", "32 of 32 outputs are wrong, the first where a half has seen no key"),
+        ("check_together(without_units)", "the first where both halves have seen keys"),
+    ],
+)
+def test_hints(names: dict[str, Any], capsys: pytest.CaptureFixture[str], call: str, hint: str) -> None:
+    assert hint in exercises.verdict(call, names, capsys)

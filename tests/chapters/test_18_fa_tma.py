@@ -197,8 +197,24 @@ def by_branch(j, stages: cutlass.Constexpr):
     return stage, parity
 
 
+def by_shift(j, stages):
+    return [j & stages - 1, j >> (stages >> 1) & 1]
+
+
+@cute.jit
+def by_steps(j, stages: cutlass.Constexpr):
+    stage, parity = j, cutlass.Int32(0)
+    while stage >= stages:
+        stage, parity = stage - stages, 1 - parity
+    return stage, parity
+
+
+def as_in_the_kernel(j, stages):
+    return j % stages, j // stages & 1
+
+
 def never_flips(j, stages):
-    return j % stages, 0
+    return j & stages - 1, 0
 
 
 def first_stage(j, stages):
@@ -258,7 +274,10 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
         ["25600, 25600", "32768, 32768", "0, 0", *(f"32768, {x}" for x in NUMBERS), *(f"{x}, 25600" for x in NUMBERS)],
         ["32768, 25600", "np.float64(32768), np.int64(25600)", "torch.tensor(32768), 25600.0"],
     ),
-    "check_where": ([*OTHER, "never_flips", "first_stage"], ["by_division", "by_cases", "by_branch"]),
+    "check_where": (
+        [*OTHER, "never_flips", "first_stage", "by_division", "by_branch", "as_in_the_kernel"],
+        ["by_cases", "by_shift", "by_steps"],
+    ),
     "check_repair": ([*OTHER, "nothing_to_repair", "counted_as_one"], ["by_share", "by_powers", "in_a_loop"]),
     "check_fill": (
         ["None", "'text'", "(1, 0)", "True", "(True,)", "(True, True)", "(False, False)", "np.float64(1)"],
@@ -270,6 +289,21 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 
 names = exercises.judges_of(CHAPTER, f"import numpy as np\n{ANSWERS}")
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        ("check_bytes(32768, 12800)", "each key and each value has 64 numbers"),
+        ("check_where(as_in_the_kernel)", "it can be done without"),
+        ("check_where(never_flips)", "70 keys, 1 stages: InFlight: "),
+        ("check_repair(nothing_to_repair)", "33 keys, 2 stages: 40 of 40 rows are wrong; the first is query 0"),
+        ("check_sink(only_the_sum)", "rows are wrong; the first is query "),
+    ],
+)
+def test_hints(names: dict[str, Any], capsys: pytest.CaptureFixture[str], call: str, hint: str) -> None:
+    assert hint in exercises.verdict(call, names, capsys)
 
 
 def test_each_exercise_has_a_solution() -> None:

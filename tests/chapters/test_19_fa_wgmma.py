@@ -317,6 +317,11 @@ def in_log2(S, scale):
     S.store(5.0 * cute.math.tanh(S.load() * scale / 5.0) / scale)
 
 
+def undecorated(S, scale):
+    for i in cutlass.range_constexpr(cute.size(S)):
+        S[i] = S[i]
+
+
 def untouched(S, scale):
     pass
 
@@ -335,6 +340,11 @@ def by_softmax(O1, LSE1, O2, LSE2):
 def by_numpy(O1, LSE1, O2, LSE2):
     LSE = np.logaddexp(LSE1.numpy(), LSE2.numpy())
     return O1.numpy() * np.exp(LSE1.numpy() - LSE)[:, None] + O2.numpy() * np.exp(LSE2.numpy() - LSE)[:, None], LSE
+
+
+def by_exp_alone(O1, LSE1, O2, LSE2):
+    a, b = LSE1.exp()[:, None], LSE2.exp()[:, None]
+    return (a * O1 + b * O2) / (a + b), (a + b)[:, 0].log()
 
 
 def sums(O1, LSE1, O2, LSE2):
@@ -375,13 +385,28 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
         ["by_vector", "by_exp", "by_element"],
     ),
     "check_together": (
-        [*exercises.FUNCTIONS, "nans", "sums", "only_O", "no_LSE"], ["by_weights", "by_softmax", "by_numpy"],
+        [*exercises.FUNCTIONS, "nans", "sums", "only_O", "no_LSE", "by_exp_alone"],
+        ["by_weights", "by_softmax", "by_numpy"],
     ),
 }
 
 
 names = exercises.judges_of(CHAPTER, f"import numpy as np\n{ANSWERS}")
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        ("check_soften(untouched)", "of 64 rows are wrong; the first is query 0 of head 0: "),
+        ("check_soften(undecorated)", "or put @cute.jit above the function"),
+        ("check_begin(lambda row, bN, window: max(0, row + 1 - window) // bN)", "or use cutlass.max or cute.where"),
+        ("check_together(by_exp_alone)", "O: 1 of 64 rows are wrong, the first is row 63"),
+    ],
+)
+def test_hints(names: dict[str, Any], capsys: pytest.CaptureFixture[str], call: str, hint: str) -> None:
+    assert hint in exercises.verdict(call, names, capsys)
 
 
 def test_each_exercise_has_a_solution() -> None:

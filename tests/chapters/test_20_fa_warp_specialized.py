@@ -201,6 +201,10 @@ def by_two(tile):
     return tile + 2
 
 
+def by_x(tile):
+    return tile + cute.arch.grid_dim()[0]
+
+
 @cute.jit
 def backwards(tile):
     ctas, _, _ = cute.arch.grid_dim()
@@ -283,46 +287,40 @@ def by_rows(S, keys, first_key, slope):
 def by_column(S, keys, first_key, slope):
     for i in cutlass.range_constexpr(cute.size(S)):
         S[i] = S[i] + slope * cutlass.Float32(first_key + i)
-
-
-def by_share(O1, L1, O2, L2):
-    part = torch.sigmoid(L1 - L2)[:, None]
-    return part * O1 + (1 - part) * O2, torch.logaddexp(L1, L2)
-
-
-def in_numpy(O1, L1, O2, L2):
-    L = np.logaddexp(np.asarray(L1), np.asarray(L2))
-    first, second = (np.exp(np.asarray(each) - L)[:, None] for each in (L1, L2))
-    return [first * np.asarray(O1) + second * np.asarray(O2), L]
-
-
-def stacked(O1, L1, O2, L2):
-    L, O = torch.stack([L1, L2]), torch.stack([O1, O2])
-    return (L.softmax(0)[..., None] * O).sum(0), L.logsumexp(0)
-
-
-def averaged(O1, L1, O2, L2):
-    return (O1 + O2) / 2, torch.logaddexp(L1, L2)
-
-
-def first_only(O1, L1, O2, L2):
-    return O1, L1
 """
 KERNELS = [*exercises.FUNCTIONS, "nans"]
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
     "check_blocks": ([*KERNELS, "half", "lambda *a: '3'", "lambda *a: (1, 2)"], ["by_mask", "by_numpy", "by_tensor"]),
     "check_order": ([*KERNELS, "shortest_first", "lambda r, h: [(0, 0)]", "lambda r, h: 'mh'"],
                     ["by_array", "lazily", "as_tensor"]),
-    "check_following": ([*KERNELS, "same_tile", "lambda tile: 'next'"], ["by_two", "backwards", "with_size"]),
-    "check_requests": ([*KERNELS, "no_values"], ["as_in_the_chapter", "value_first", "counting_down"]),
+    "check_following": ([*KERNELS, "same_tile", "by_two", "lambda tile: 'next'"], ["by_x", "backwards", "with_size"]),
+    "check_requests": ([*KERNELS, "no_values", "as_in_the_chapter", "load_blocks"], ["value_first", "counting_down"]),
     "check_alibi": ([*KERNELS, "by_column"], ["by_register", "by_key_alone", "by_rows"]),
-    "check_merged": ([*KERNELS, "averaged", "first_only", "lambda *a: ('O', 'L')"],
-                     ["by_share", "in_numpy", "stacked"]),
+    "check_sharing": (
+        ["5, 16, 64, 1", "3, 8, 64, 1", "3, 16, 32, 1", "3, 16, 64, 4", "3, 16, 64, 0.25",
+         *(", ".join(["3", "16", "64", "1"][:i] + [x] + ["3", "16", "64", "1"][i + 1 :])
+           for i in range(4) for x in ("None", "'3'", "float('nan')", "(1, 2)", "True"))],
+        ["3, 16, 64, 1", "np.int8(3), 16.0, torch.tensor(64), np.float64(1)"],
+    ),
 }  # fmt: skip
 
 
 names = exercises.judges_of(CHAPTER, f"import numpy as np\n{ANSWERS}")
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        ("check_following(by_two)", "3 CTAs: "),
+        ("check_requests(load_blocks)", "the order is K3 K2 V3 K1 V2 K0 V1 V0"),
+        ("check_requests(no_values)", "Deadlock"),
+        ("check_sharing(3, 16, 64, 4)", "who requests a block"),
+    ],
+)
+def test_hints(names: dict[str, Any], capsys: pytest.CaptureFixture[str], call: str, hint: str) -> None:
+    assert hint in exercises.verdict(call, names, capsys)
 
 
 test_solutions_belong_to_exercises = exercises.solutions_belong_to_exercises(CHAPTER)

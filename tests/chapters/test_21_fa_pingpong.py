@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from inspect import signature
 from types import ModuleType
 from typing import Any
 
@@ -24,15 +25,15 @@ def chapter() -> ModuleType:
     return notebooks.load(CHAPTER, bench.BENCH_TAGS)
 
 
-KERNELS = ("K6A", "K6B", "K6C")
+STEPS = ("step_overlap", "step_turns", "step_straight")
 
 
-@pytest.mark.parametrize("kernel", ["K6B", "K6C"])
-def test_shared_heads_and_ragged_lengths(chapter: ModuleType, device: str, kernel: str) -> None:
+@pytest.mark.parametrize("step", STEPS[1:])
+def test_shared_heads_and_ragged_lengths(chapter: ModuleType, device: str, step: str) -> None:
     """Three consumers: the upper ones skip blocks, and take a turn for each; several tiles per CTA."""
     attentions.agrees(
         chapter.prepare, device, (2, 4, 2, 250, 330, 64), causal=True, lengths=[330, 77],
-        kernel=getattr(chapter, kernel),
+        step=getattr(chapter, step),
     )  # fmt: skip
 
 
@@ -40,14 +41,14 @@ def test_shared_heads_and_ragged_lengths(chapter: ModuleType, device: str, kerne
 @pytest.mark.parametrize("causal", [False, True])
 def test_blocks_with_a_mask_and_without(chapter: ModuleType, device: str, keys: int, causal: bool) -> None:
     """K6c's two loops: none, one or several of the blocks behind the first need a mask."""
-    attentions.agrees(chapter.prepare, device, (1, 1, 1, 256, keys, 64), causal=causal, kernel=chapter.K6C)
+    attentions.agrees(chapter.prepare, device, (1, 1, 1, 256, keys, 64), causal=causal, step=chapter.step_straight)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_a_large_head_with_rows_that_see_nothing(chapter: ModuleType, device: str, kernel: str) -> None:
+@pytest.mark.parametrize("step", STEPS)
+def test_a_large_head_with_rows_that_see_nothing(chapter: ModuleType, device: str, step: str) -> None:
     attentions.agrees(
         chapter.prepare, device, (1, 1, 1, 200, 70, 256), causal=True, align="bottom-right",
-        kernel=getattr(chapter, kernel),
+        step=getattr(chapter, step),
     )  # fmt: skip
 
 
@@ -56,27 +57,24 @@ def test_float16_and_every_key(chapter: ModuleType, device: str) -> None:
 
 
 def test_few_queries_of_small_heads_get_four_consumers(chapter: ModuleType, device: str) -> None:
-    """And K6b or K6c, whichever was faster; a head dimension that is not supported is refused, as in chapter 20."""
-    launch, cfg = chapter.choose(64, 300)
-    assert (launch, cfg.consumers, cfg.bN) == (chapter.pingpong_launch, 4, 64)
+    """And K6b or K6c, whichever was faster; what one consumer cannot do is refused."""
+    cfg = chapter.choose(64, 300)
+    assert (cfg.step, cfg.consumers, cfg.bN) == (chapter.step_straight, 4, 64)
     attentions.agrees(chapter.prepare, device, (1, 1, 1, 300, 300, 64), causal=True)
-    for D, step in ((64, chapter.step_straight), (128, chapter.step_straight), (256, chapter.step_turns)):
-        assert chapter.choose(D, 10**4) == (chapter.pingpong_launch, replace(chapter.fa.CONFIGS[D], step=step))
-    odd = torch.zeros(1, 1, 64, 96, dtype=torch.bfloat16)
-    with pytest.raises(ValueError, match="96"):
-        chapter.attention(odd, odd, odd)
+    for D, cfg in chapter.CONFIGS.items():
+        step = chapter.step_turns if D == 256 else chapter.step_straight
+        assert chapter.choose(D, 10**4) == replace(cfg, step=step)
     one = torch.zeros(1, 1, 64, 128, dtype=torch.bfloat16)
     with pytest.raises(ValueError, match="nobody to take turns"):
-        alone = chapter.fa.Config(chapter.step_turns, consumers=1)
-        chapter.attention(one, one, one, launch=chapter.pingpong_launch, cfg=alone)
+        chapter.attention(one, one, one, cfg=chapter.fa.Config(chapter.step_turns, consumers=1))
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("kernel, D, powers", [("K6B", 64, 66), ("K6A", 256, 34)])
-def test_the_softmax_stays_above_the_last_wait(chapter: ModuleType, kernel: str, D: int, powers: int) -> None:
+@pytest.mark.parametrize("step, D, powers", [("step_turns", 64, 66), ("step_overlap", 256, 34)])
+def test_the_softmax_stays_above_the_last_wait(chapter: ModuleType, step: str, D: int, powers: int) -> None:
     """As in the published kernel: no spills, and between the waits of a step all of its powers."""
     Q = torch.zeros(1, 1, 64, D, dtype=torch.bfloat16)
-    prepared = chapter.prepare(Q, Q, Q, torch.empty_like(Q), torch.empty(1, 1, 64), kernel=getattr(chapter, kernel))
+    prepared = chapter.prepare(Q, Q, Q, torch.empty_like(Q), torch.empty(1, 1, 64), step=getattr(chapter, step))
     info = inspect(prepared.compiled)
     waits = [match.start() for match in re.finditer("WARPGROUP.DEPBAR", info.sass)]
     assert info.spills == 0 and len(waits) == 4
@@ -87,7 +85,7 @@ def test_the_softmax_stays_above_the_last_wait(chapter: ModuleType, kernel: str,
 def test_nothing_holds_the_assembler_in_the_straight_step(chapter: ModuleType) -> None:
     """As in the published kernel: no spills, no serialised products, and most powers behind the last wait."""
     Q = torch.zeros(1, 1, 64, 128, dtype=torch.bfloat16)
-    prepared = chapter.prepare(Q, Q, Q, torch.empty_like(Q), torch.empty(1, 1, 64), kernel=chapter.K6C)
+    prepared = chapter.prepare(Q, Q, Q, torch.empty_like(Q), torch.empty(1, 1, 64), step=chapter.step_straight)
     info = inspect(prepared.compiled)
     parts = info.sass.split("WARPGROUP.DEPBAR")
     assert info.spills == 0 and len(parts) == 7 and "BAR.ARV" not in info.sass  # and no turns
@@ -189,8 +187,46 @@ def test_the_benchmarks_measure_every_pair(chapter: ModuleType, monkeypatch: pyt
     monkeypatch.setattr(chapter, "PAIRS", [("21 K6b", "20 K5"), ("overlap, no loads", "cuDNN")])
     assert len(bench.validated(chapter.benchmark(), CHAPTER)) == len(chapter.PAIRS)
     assert timed == [name for name, _ in chapter.PAIRS] and kept == ["mistakes"]
-    rows = chapter.beside_vendors(1, 64, 64, True, group=4, heads=4)
-    assert rows[0]["group"] == 4 and rows[0]["heads"] == 4
+    (row,) = chapter.beside_vendors(1, 64, 64, True, group=4, heads=4, exact=True)
+    assert row["group"] == 4 and row["heads"] == 4
+    assert 0 < row["ours_error"] < 4e-3 and 0 < row["cuDNN_error"] < 5e-3  # of rounding
+    (row,) = chapter.beside_vendors(1, 64, 64, False, window=(20, 3))
+    seen = attentions.visible(torch.empty(1, 1, 64, 64), torch.empty(1, 1, 64, 64), False, 0, None, (20, 3))
+    assert row["seen"] == "window 20 + 1 + 3" and row["flops"] == 4 * 32 * 64 * int(seen.sum())
+    (row,) = chapter.packed_beside_vendors((40, 1, 23), 64)
+    assert row["vendor"] == "cuDNN, one by one" and row["flops"] == 2 * 32 * 64 * (40**2 + 1 + 23**2)
+
+
+PARTS = {"long": 12, "short": 12, "far": 2, "heads": 6, "wide": 10, "windows": 5, "errors": 6}  # shapes of each
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_shape_that_a_part_measures_has_a_kernel(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """A shape that is refused would cost the whole part, and show on a GPU host only."""
+    asked: list[Any] = []
+
+    def noted(function: Any) -> Any:
+        def call(*given: Any, **named: Any) -> list[bench.Row]:
+            bound = signature(function).bind(*given, **named)
+            bound.apply_defaults()
+            asked.append(bound.arguments)
+            return []
+
+        return call
+
+    for name in ("beside_vendors", "packed_beside_vendors"):
+        monkeypatch.setattr(chapter, name, noted(getattr(chapter, name)))
+    monkeypatch.setattr(chapter.records, "write", lambda *what: None)
+    assert getattr(chapter, f"benchmark_{part}")() == [] and len(asked) == PARTS[part]
+    for shape in asked:
+        queries, window = shape.get("S", sum(shape.get("lengths", ()))), shape.get("window") or (None, None)
+        heads = shape.get("heads") or 2048 // shape["D"]
+        assert queries in (512, 2048, 4096, 16384, 32768, 65536) or shape.get("exact")
+        assert heads % shape.get("group", 1) == 0
+        Q = torch.empty(1, 1, 1, shape["D"])
+        chapter.refuse_config(Q, window, chapter.choose(shape["D"], queries, window[0] is not None))
 
 
 # --- exercises
@@ -321,3 +357,11 @@ test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
 
 test_solutions_belong_to_exercises = exercises.solutions_belong_to_exercises(CHAPTER)
+
+
+def test_the_error_is_that_of_each_output(chapter: ModuleType) -> None:
+    """What a function returns, or what it leaves in `out`; an output of NaN has no small error."""
+    wanted, out = torch.tensor([3.0, 4.0], dtype=torch.float64), torch.tensor([3.0, 4.5])
+    sides = {"ours": lambda: None, "theirs": lambda: torch.tensor([3.0, 5.0])}
+    assert chapter.errors_of(sides, out, wanted) == {"ours_error": 0.1, "theirs_error": 0.2}
+    assert not chapter.errors_of({"theirs": lambda: torch.full((2,), torch.nan)}, out, wanted)["theirs_error"] < 1

@@ -109,6 +109,14 @@ def test_a_report_names_the_line_and_leaves_out_the_ptx(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == ""
 
 
+def test_a_hint_has_the_line_that_a_colon_announces() -> None:
+    assert mistakes.hint("Race: two stores\n  kernel k") == "Race: two stores"
+    deadlock = "Deadlock: nothing can wake it:\n  CTA (0, 0, 0), warps [0] wait\n    waiting here"
+    assert mistakes.hint(deadlock) == "Deadlock: nothing can wake it: CTA (0, 0, 0), warps [0] wait"
+    assert mistakes.hint("Deadlock: alone:") == "Deadlock: alone:"
+    assert len(mistakes.hint("word " * 100)) <= 160 and len(mistakes.hint(f"A:\n{'word ' * 100}")) <= 260
+
+
 @cute.kernel
 def tickets_kernel(drawn: cute.Tensor, y: cute.Tensor):
     """Each warp draws a ticket and stores at its number; by chance, and in turn always, that is the warp's own."""

@@ -1,0 +1,125 @@
+"""Chapter 15's model: its choices against what was measured, its predictions, and its counts by hand."""
+
+from __future__ import annotations
+
+import random
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from cutetut.course import notebooks
+from cutetut.measure import bench, records
+
+CHAPTER = "15_past_cublas"
+BF16, FP16, FP8, FP32 = torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float32
+
+
+@pytest.fixture(scope="module")
+def chapter() -> ModuleType:
+    return notebooks.load(CHAPTER, bench.BENCH_TAGS)
+
+
+def test_the_choice_for_any_shape_can_be_made(chapter: ModuleType) -> None:
+    """Every shape of the zoo, and random ones of all types: a plan that is not refused and fits by its own account."""
+    zoo = [chapter.typed(*shape) for shapes in chapter.ZOO.values() for shape in shapes]
+    assert len(zoo) >= 32 and len(set(zoo)) == len(zoo)
+    draw = random.Random(15)
+    types = ((BF16, BF16), (FP16, FP16), (FP8, BF16), (BF16, FP32), (FP16, FP32), (FP8, FP32))
+    for _ in range(300):
+        dtype, out = draw.choice(types)
+        M, N, K = int(2 ** draw.uniform(0, 14)), 8 * int(2 ** draw.uniform(0, 12)), 16 * int(2 ** draw.uniform(0, 10))
+        zoo.append((M, N, K, dtype, out))
+    for M, N, K, dtype, out in zoo:
+        plan = chapter.choose(M, N, K, dtype, out)
+        size = torch.empty(0, dtype=dtype).element_size()
+        assert not chapter.refusal(plan, K * size), (M, N, K, plan)
+        assert plan.out == torch.empty(0, dtype=out).element_size() and plan.stages >= 2
+        assert 0 < chapter.cost(M, N, K, plan, size)["seconds"] < 1
+
+
+RIVALS: tuple[str, ...] = ("odd", "squares", "layers", "few", "types")
+
+
+def measured_plans(chapter: ModuleType) -> dict[tuple[Any, ...], dict[str, float]]:
+    """Microseconds of each plan that was measured, by shape and types and by the plan's name; bursts."""
+    found: dict[tuple[Any, ...], dict[str, float]] = {}
+    tables = [row for part in RIVALS for row in bench.read(CHAPTER, part)["rows"] if row["method"].startswith("burst")]
+    for row in [*tables, *records.read(CHAPTER, "probes")["rivals"]]:
+        key = row["M"], row["N"], row["K"], getattr(torch, row["dtype"]), getattr(torch, row["out"])
+        us = row["us"][0] if isinstance(row["us"], list) else row["us"]
+        plans = found.setdefault(key, {})
+        plans[row["plan"]] = min(us, plans.get(row["plan"], us))
+    return found
+
+
+def test_its_choice_is_within_two_percent_of_the_fastest_that_was_measured(chapter: ModuleType) -> None:
+    """Among the plans of a shape that were measured; of those within a hundredth of the least cost, the first."""
+    judged = 0
+    for key, us in measured_plans(chapter).items():
+        M, N, K, dtype, out = key
+        size, width = (torch.empty(0, dtype=each).element_size() for each in (dtype, out))
+        known = {plan: us[chapter.told(plan)] for plan in chapter.candidates(M, N, K, size, width)
+                 if chapter.told(plan) in us}  # fmt: skip
+        costs = {plan: chapter.cost(M, N, K, plan, size)["seconds"] for plan in known}
+        if len(known) > 1:
+            judged += 1
+            choice = next(plan for plan in costs if costs[plan] <= 1.01 * min(costs.values()))
+            assert known[choice] <= 1.02 * min(known.values()), (key, chapter.told(choice), known)
+    assert judged >= 18
+
+
+def test_few_rows_get_a_tile_of_at_most_64(chapter: ModuleType) -> None:
+    for T in (1, 16, 64):
+        for N, K in ((4096, 4096), (28672, 4096), (4096, 14336)):
+            plan = chapter.choose(T, N, K, BF16, BF16)
+            assert T <= (plan.bT if isinstance(plan, chapter.Split) else plan.bM) <= 64
+    alone, shared = (chapter.cost(5000, 5000, 5000, chapter.Wide(cluster=c), 2)["seconds"] for c in (1, 2))
+    assert 0.65 < shared / alone < 0.85  # rows of 10,000 bytes: 0.70 of the vendor's speed without multicast, 0.93 with
+
+
+SUSTAINED = {  # microseconds of a kernel with these tiles, in clusters of two, in windows of 0.4 to 2 s on an H200
+    (4096, 4096, 4096): 204.6,
+    (8192, 8192, 8192): 1602.3,
+    (16384, 16384, 16384): 12696.4,
+    (4096, 6144, 4096): 297.6,
+    (16384, 4096, 4096): 789.9,
+    (8192, 28672, 4096): 2766.1,
+    (8192, 4096, 14336): 1393.0,
+    (4096, 28672, 8192): 2826.8,
+    (8192, 8192, 28672): 5497.4,
+    (2048, 128256, 4096): 3105.7,
+}
+
+
+def test_it_predicts_what_was_measured_of_large_products(chapter: ModuleType) -> None:
+    """Sustained, in tiles of 128x256: within an eighth."""
+    for shape, measured in SUSTAINED.items():
+        expected = chapter.cost(*shape, chapter.Wide(), 2)["seconds"] * 1e6
+        assert abs(expected / measured - 1) < 0.125, (shape, expected, measured)
+
+
+READING = {  # microseconds of few rows, for which the time is that of reading the weights, in CUDA graphs on an H200
+    ((64, 10240, 8192), (128, 64, 1)): 56.5,  # 80 CTAs
+    ((1, 6144, 4096), (64, 16, 1)): 15.6,  # 96
+    ((16, 4096, 14336), (64, 16, 2)): 29.9,  # 128
+}
+
+
+def test_an_sm_gets_a_share_of_the_memorys_bandwidth(chapter: ModuleType) -> None:
+    """Within a tenth; as if 80 SMs could draw all of it, the first would take 42."""
+    for (shape, plan), measured in READING.items():
+        expected = chapter.cost(*shape, chapter.Split(*plan), 2)["seconds"] * 1e6
+        assert abs(expected / measured - 1) < 0.1, (shape, expected, measured)
+
+
+def test_its_waves_are_counted_as_by_hand(chapter: ModuleType) -> None:
+    assert chapter.cost(5000, 5000, 5000, chapter.Wide(), 2)["waves"] == 7  # 20 x 20 clusters, 66 at once
+    assert chapter.cost(5000, 5000, 5000, chapter.Wide(bN=224), 2)["waves"] == 7  # 20 x 23
+    assert chapter.cost(3072, 3072, 8192, chapter.Wide(bN=192), 2)["waves"] == 3  # 12 x 16
+    assert chapter.cost(777, 5000, 1992, chapter.Wide(256, 160), 2)["waves"] == 1  # 2 x 32
+    assert chapter.cost(777, 5000, 1992, chapter.Wide(256, 160, along="N"), 2)["waves"] == 1  # 4 x 16
+    assert chapter.cost(777, 4000, 1992, chapter.Wide(128, 96, along="N"), 2)["waves"] == 3  # 7 x 21
+    assert chapter.cost(64, 28672, 4096, chapter.Split(parts=1), 2)["waves"] == 2  # 224 CTAs, 132 at once
+    assert chapter.cost(64, 28672, 4096, chapter.Split(parts=1, per_sm=2), 2)["waves"] == 1
