@@ -84,6 +84,7 @@ def locate_box(tensor: TensorMap, coordinates: list[int], window: int, by_elemen
     ):
         piece, offsets, shared, chunks = _whole_box(tensor, window % 1024, by_element)
         start = tensor.address + sum(at * stride for at, stride in zip(coordinates, tensor.strides, strict=True))
+        start %= 1 << 64  # addresses wrap: a stride may lead back (Triton, quack)
         last = int(offsets[-1, -1]) + piece  # strides and steps are positive
         return Box(piece, offsets + start, shared, chunks, None, start, start + last)
     first, unit, step = coordinates[0], tensor.unit, tensor.steps[0]
