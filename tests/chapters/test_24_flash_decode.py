@@ -279,7 +279,8 @@ def test_pages_are_measured_beside_none_and_their_reasons_tried(chapter: ModuleT
     rows = bench.validated(chapter.benchmark_pages(), CHAPTER)
     tried = ["sorted", "whole boxes"]
     assert small == [
-        *["24 pages of 16"] * 2, f"24 pages of 16, {tried[0]}", "24 pages of 64, boxes of 16", f"24 pages of 16, {tried[1]}",
+        *["24 pages of 16"] * 2,
+        f"24 pages of 16, {tried[0]}", "24 pages of 64, boxes of 16", f"24 pages of 16, {tried[1]}",
         "24 whole boxes", "24 no hint for L2",
     ]  # fmt: skip
     assert [row["B"] for row in rows] == [1, 2, 1, 1, 1, 1, 1] and {row["vendor"] for row in rows} == {"without pages"}
