@@ -77,21 +77,22 @@ class Map:
             "interleave": self.interleave, "swizzle": self.swizzle, "l2": self.l2, "nan": self.nan,
         }  # fmt: skip
 
-    def over(self, data: np.ndarray) -> MapOver:
-        """An argument for harness.run: the map of the tensor that lies in `data`."""
-        return MapOver(self, data)
+    def over(self, data: np.ndarray, early: int = 0) -> MapOver:
+        """An argument for harness.run: the map of the tensor that lies in `data`, or so many bytes before it."""
+        return MapOver(self, data, early)
 
 
 @dataclass(frozen=True)
 class MapOver:
-    """A tensor map that a kernel gets the address of; its tensor begins where `array` lies in this launch."""
+    """A tensor map that a kernel gets the address of; its tensor begins `early` bytes before `array` in this launch."""
 
     tensor: Map
     array: np.ndarray
+    early: int = 0
 
     def at(self, address: int, encode: Callable[[dict[str, Any]], str] | None) -> np.ndarray:
         """The 128 bytes, at an address that a tensor map may have."""
-        case = self.tensor.case(address)
+        case = self.tensor.case(address - self.early)
         image = pack(case).hex() if encode is None else encode(case)
         if image.startswith("CUDA_ERROR"):
             raise RuntimeError(f"cuTensorMapEncodeTiled: {image} for {case}")

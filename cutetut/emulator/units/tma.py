@@ -19,6 +19,7 @@ from ..checks.shadow import CHUNK
 from ..checks.swizzles import Swizzles
 from ..checks.tensormaps import TensorMaps
 from ..errors import IllegalInstruction, Misaligned, OutOfBounds
+from ..findings import Location
 from ..machine.access import GPU, Access, Kind
 from ..machine.memory import MOVED, index, read_bytes, threads_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
@@ -84,6 +85,7 @@ def locate_box(tensor: TensorMap, coordinates: list[int], window: int, by_elemen
     ):
         piece, offsets, shared, chunks = _whole_box(tensor, window % 1024, by_element)
         start = tensor.address + sum(at * stride for at, stride in zip(coordinates, tensor.strides, strict=True))
+        start %= 1 << 64  # addresses wrap: a stride may lead back (Triton, quack)
         last = int(offsets[-1, -1]) + piece  # strides and steps are positive
         return Box(piece, offsets + start, shared, chunks, None, start, start + last)
     first, unit, step = coordinates[0], tensor.unit, tensor.steps[0]
@@ -262,6 +264,8 @@ def _issue_load(
     box = locate_box(tensor, coordinates, shared, tensor.nan_fill or tensor.element.startswith("tf32"), False)
     sources = box.existing(box.globally)
     _check_box(machine, box, sources, thread, False)
+    if not sources.size:
+        _check_base(machine, tensor, coordinates, thread)
     machine.unit(AsyncOrdering).reads_global(sources, box.unit, thread, inst.index, "the TMA load reads")
     chunks = box.chunks if tensor.row_pitch > tensor.counts[0] * tensor.unit else None  # the box has gaps
     for rank in cluster_ranks(machine, thread, mask):
@@ -334,6 +338,20 @@ def _check_box(machine: Machine, box: Box, addresses: np.ndarray, thread: int, s
     if box.unit == CHUNK:
         addresses = np.add.outer(addresses, (0, 8)).ravel()
     check_global(machine, addresses, min(box.unit, 8), thread, store)
+
+
+def _check_base(machine: Machine, tensor: TensorMap, coordinates: list[int], thread: int) -> None:
+    """A load of a box that lies wholly outside its tensor reads at the tensor map's address; a store does not.
+
+    Seen on an H200 beside unmapped memory: an illegal access there, and none where the tensor has a part of the box.
+    """
+    if machine.memory.find(tensor.address) is None:
+        raise OutOfBounds(
+            f"the box at coordinates {tuple(coordinates)} lies wholly outside the tensor, and the address in "
+            f"the tensor map, {tensor.address:#x}, lies in no tensor: a GPU reads there all the same",
+            threads=np.array([thread]), locations=(Location("global", address=tensor.address),),
+            hint="the tensor map's address: keep it inside the tensor, or request no box that is all outside",
+        )  # fmt: skip
 
 
 def cluster_ranks(machine: Machine, thread: int, mask: int | None) -> list[int | None]:
