@@ -43,7 +43,7 @@ RULES = (
     Rule("kernel", 0, 90, "lines of the longest kernel's body, without empty ones"),
     Rule("helper", 0, 30, "lines of the longest other function's body in the cells of the kernel"),
     Rule("parameters", 0, 12, "parameters of the kernel with the most"),
-    Rule("diff", 0, 40, "lines that change from one rung to the next: those that come or those that go, if more"),
+    Rule("diff", 0, 40, "lines that change from one rung to the next: of those that go and those that come, the more"),
     Rule("exercises", 3, 99, "exercises"),
     Rule("of kernels", 1, 99, "exercises whose solution writes or changes code of a kernel"),
     Rule("goals", 3, 3, 'lines under "After this you can"'),
@@ -59,6 +59,7 @@ class Measured:
     chapter: str
     values: dict[str, float | None]
     untagged: tuple[str, ...]  # ids of cells
+    both: int = 0  # lines that go and lines that come, added up, in the diff where they are most
 
     def broken(self) -> list[Rule]:
         """The rules that it does not keep."""
@@ -71,21 +72,21 @@ def measure(chapter: str | Path) -> Measured:
     cells = notebook.cells
     kernels, helpers = _functions(cells)
     solved = solutions(cells)
-    untagged = tuple(_untagged(cells))
+    untagged, diffs = tuple(_untagged(cells)), list(_diffs(cells))
     values: dict[str, float | None] = {
         "cells": len(cells),
         "words": sum(prose.words(cell.source) for cell in cells if cell.cell_type == "markdown"),
         "kernel": max((_body(*each) for each in kernels), default=None),
         "helper": max((_body(*each) for each in helpers), default=None),
         "parameters": max((len(_parameters(node)) for node, _ in kernels), default=None),
-        "diff": max(_diffs(cells), default=None),
+        "diff": max(map(max, diffs), default=None),
         "exercises": len(solved),
         "of kernels": sum(writes_kernel_code(*both) for both in solved.values()),
         "goals": _goals(cells),
         "minutes": _honesty(cells),
         "untagged": len(untagged),
     }
-    return Measured(notebooks.find(chapter).stem, values, untagged)
+    return Measured(notebooks.find(chapter).stem, values, untagged, max(map(sum, diffs), default=0))
 
 
 # --- code
@@ -124,12 +125,12 @@ def _parameters(node: ast.FunctionDef) -> list[ast.arg]:
     return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
 
 
-def _diffs(cells: Iterable[Any]) -> Iterable[int]:
-    """The size of each diff that a chapter's outputs show."""
+def _diffs(cells: Iterable[Any]) -> Iterable[tuple[int, int]]:
+    """Of each diff that a chapter's outputs show, how many lines go, and how many come."""
     for cell in cells:
         for output in cell.get("outputs", ()):
             for gone, come in re.findall(r"^(\d+) lines go, (\d+) come$", output.get("text", ""), re.MULTILINE):
-                yield max(int(gone), int(come))
+                yield int(gone), int(come)
 
 
 # --- exercises and tags
@@ -228,6 +229,13 @@ def _hidden(cell: Any) -> bool:
 
 
 # --- the table
+
+
+def long_both_ways(measured: Iterable[Measured]) -> str:
+    """Which chapters have a diff that would exceed its limit if lines that go and lines that come were added up."""
+    limit = next(rule.most for rule in RULES if rule.column == "diff")
+    over = [f"{notebooks.label(each.chapter)} ({each.both})" for each in measured if each.both > limit]
+    return f"Lines that go and lines that come, added up, exceed {limit:g} in {', '.join(over) or 'no chapter'}."
 
 
 def excused(measured: Iterable[Measured]) -> dict[tuple[str, str], str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -138,11 +141,11 @@ SAYS = {
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("name", ["", *SAYS, "no proxy fence", "the same 16 of k"])
+@pytest.mark.parametrize("name", ["none", *SAYS, "no proxy fence", "the same 16 of k"])
 @pytest.mark.parametrize("warpgroups", [1, 2])
 def test_mistakes(chapter: ModuleType, rng: np.random.Generator, name: str, warpgroups: int) -> None:
-    assert {*chapter.MISTAKES} == {*SAYS, "no proxy fence", "the same 16 of k"}
-    module = notebooks.changed(CHAPTER, chapter.MISTAKES[name] if name else ())
+    assert {*chapter.MISTAKES} == {"none", *SAYS, "no proxy fence", "the same 16 of k"}
+    module = notebooks.changed(CHAPTER, chapter.MISTAKES[name])
     A, B = normal(rng, "cpu", F16, (128, 320), (128, 320))
     C = torch.full((128, 128), float("nan"))
     plan = replace(module.Plan(), warpgroups=(warpgroups, 1))
@@ -155,12 +158,26 @@ def test_mistakes(chapter: ModuleType, rng: np.random.Generator, name: str, warp
 
 
 @pytest.mark.emulator
-def test_the_benchmark_has_rows_for_every_plan(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_can_be_tried_on_a_gpu(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `mistakes.on_gpu` calls: the kernel is right, and a wrong sum is told from it."""
+    monkeypatch.setattr(chapter, "attempt", partial(chapter.attempt, size=128))
+    benchmarks.assert_tried(chapter, "none", right=True)
+    benchmarks.assert_tried(chapter, "the same 16 of k")
+
+
+@pytest.mark.emulator
+def test_the_benchmark_has_rows_for_every_plan_and_tries_every_mistake(
+    chapter: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(chapter, "SIZES", (256,))
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
     timed = benchmarks.without_a_clock(chapter, monkeypatch)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     assert timed == [f"07 {chapter.BEST_OF_07}", *(f"08 {name}" for name in chapter.PLANS)]
     assert sum(bool(row.get("rung")) for row in rows) == 1
+    written = json.loads((tmp_path / f"{CHAPTER}_mistakes.json").read_text())
+    assert [row["mistake"] for row in written["mistakes"]] == [*chapter.MISTAKES]
     launch, operations = chapter.ceiling(128, 256)
     launch()
     assert abs(operations / (2.0 * 256**3) - 1) < 0.01

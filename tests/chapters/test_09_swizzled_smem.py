@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +21,7 @@ from tests.chapters.products import assert_product, exact, normal
 from tests.chapters.wgmma import BLAS, DESCRIPTORS, SWIZZLES, assert_described, constraints
 
 CHAPTER = "09_swizzled_smem"
+WRITTEN = ("counters", "mistakes")
 
 
 @pytest.fixture(scope="module")
@@ -163,13 +166,23 @@ def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
 
 
 @pytest.mark.emulator
-def test_the_wrong_swizzle_is_legal_and_wrong(chapter: ModuleType) -> None:
-    pointer = "cute.recast_ptr(sB.iterator, cute.make_swizzle(2, 4, 3), dtype=mB.element_type)"
-    other = f"cute.make_tensor({pointer}, sB.layout)"
-    module = notebooks.changed(CHAPTER, [("thr_B.partition_D(sB)", f"thr_B.partition_D({other})")])
+@pytest.mark.parametrize(("name", "share"), [("B stored under S<2,4,3>", 1 / 2), ("B stored without a swizzle", 7 / 8)])
+def test_the_wrong_swizzle_is_legal_and_wrong_where_the_text_says(chapter: ModuleType, name: str, share: float) -> None:
+    """The rows of each 8 whose 16 bytes lie elsewhere, as columns of C; a sum may be right by chance."""
+    module = notebooks.changed(CHAPTER, chapter.MISTAKES[name])
     A, B, C = chapter.matrix(128, 128, "K"), chapter.matrix(128, 128, "K"), torch.zeros(128, 128)
     assert mistakes.faultless(mistakes.report(module.swizzled_gemm_launch, A, B, C, chapter.Plan(stages=2)))
-    assert not np.allclose(C.numpy(), exact(A, B), atol=1e-2)
+    wrong = np.abs(C.numpy() - exact(A, B)) > 1e-3
+    assert wrong.any(axis=0).mean() == share and share - 0.01 < wrong.mean() <= share
+
+
+@pytest.mark.emulator
+def test_a_mistake_can_be_tried_on_a_gpu(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `mistakes.on_gpu` calls: without the replacement it is right."""
+    monkeypatch.setattr(chapter, "attempt", partial(chapter.attempt, size=128))
+    benchmarks.assert_tried(chapter, "B stored under S<2,4,3>")
+    monkeypatch.setattr(chapter, "MISTAKES", {"none": []})
+    benchmarks.assert_tried(chapter, "none", right=True)
 
 
 @pytest.mark.emulator
@@ -179,11 +192,14 @@ def test_the_benchmark_has_rows_for_every_case(
     monkeypatch.setattr(chapter, "SIZE", 128)
     benchmarks.keep_tables_in(tmp_path, monkeypatch)
     benchmarks.count_launches(8, monkeypatch)
+    monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
     timed = benchmarks.without_a_clock(chapter, monkeypatch)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     assert timed[0].startswith("08") and timed[1:6] == [f"09 {name}" for name, *_ in chapter.CASES]
     assert len(timed) == 6 + 8 and sum(bool(row.get("rung")) for row in rows) == 1
     assert len(chapter.counted_on_gpu()) == 8
+    counters, tried = (json.loads((tmp_path / f"{CHAPTER}_{what}.json").read_text())[what] for what in WRITTEN)
+    assert len(counters) == 8 and [row["mistake"] for row in tried] == [*chapter.MISTAKES]
 
 
 def test_the_ceiling_does_the_operations_it_is_timed_for(

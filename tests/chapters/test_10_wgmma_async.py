@@ -59,7 +59,7 @@ def test_the_kernel_keeps_to_the_contract(chapter: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("accumulators", [1, 2])
-@pytest.mark.parametrize("wait", ["each", "turn", "one behind"])
+@pytest.mark.parametrize("wait", ["each", "turn", "one behind", "fenced"])
 def test_the_chain_does_the_operations_it_is_timed_for(
     chapter: ModuleType, rng: np.random.Generator, device: str, accumulators: int, wait: str
 ) -> None:
@@ -72,8 +72,11 @@ def test_the_chain_does_the_operations_it_is_timed_for(
     place = layouts.partition(lambda: chapter.wgmma.make_tiled_mma(chapter.cutlass.Float16, mma), (64, 128)).place
     expected = np.tile(5 * exact(A, B)[place[..., 0], place[..., 1]], accumulators)
     assert np.abs(D.cpu().numpy() - expected).max() < 1e-3
-    waits = {"each": 4 * accumulators + 1, "turn": 2, "one behind": 2}
-    assert inspect(compiled).count("WARPGROUP.DEPBAR") == waits[wait]  # the assembler adds none
+    info, products = inspect(compiled), 4 * accumulators
+    assert info.count("WARPGROUP.DEPBAR") == (products + 1 if wait == "each" else 2)  # the assembler adds none
+    assert info.count("WARPGROUP.ARRIVE") == (products + 1 if wait == "fenced" else 2)
+    groups = len(re.findall(r"HGMMA[^;]* gsb0", info.sass))
+    assert groups == (products if wait in ("each", "fenced") else 1)
 
 
 SAYS = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -272,40 +270,6 @@ def test_the_benchmark_has_rows_for_every_rung(
     assert kernels == chapter.overlapped_gemm_kernel.__name__
     monkeypatch.setattr(chapter.nsight, "count", lambda *given: [])
     assert chapter.counted_on_gpu() == {}
-
-
-# -- NVIDIA's source ------------------------------------------------------------------------------------------------
-
-
-def table() -> list[tuple[list[int], list[str], str]]:
-    """The rows of the walk: line numbers, names there, what stands here."""
-    rows = re.findall(r"^\| ([\d, ]+) \| (.*?) \| (.*) \|$", exercises.cell(CHAPTER, "nvidia-md"), re.MULTILINE)
-    return [([int(n) for n in lines.split(",")], re.findall(r"`([^`]+)`", there), here) for lines, there, here in rows]
-
-
-def test_the_walk_names_what_is_here(chapter: ModuleType) -> None:
-    source = notebooks.tagged_source(CHAPTER) + notebooks.tagged_source("13_warp_specialized")
-    source += notebooks.tagged_source("12_tma_pipeline")
-    assert len(table()) >= 18
-    for lines, there, here in table():
-        assert len(there) in (1, len(lines)), there
-        for name in re.findall(r"(?<!})`([^`]+)`", here):
-            assert name in source, name
-
-
-def test_the_walk_names_lines_of_nvidias_source() -> None:
-    """With CUTETUT_CUTLASS, a clone of NVIDIA/cutlass at the commit that the chapter links."""
-    clone = os.environ.get("CUTETUT_CUTLASS", "")
-    link = re.search(r"NVIDIA/cutlass/blob/([0-9a-f]{40})/(\S+?)\)", exercises.cell(CHAPTER, "nvidia-md"))
-    assert link and link[2].endswith("/hopper/kernel/dense_gemm/dense_gemm_persistent.py")
-    file = Path(clone) / link[2]
-    if not clone or not file.is_file():
-        return
-    source = file.read_text().splitlines()
-    also = [([960], ["epi_store_warp_id"], ""), ([477], ["swizzle_size"], "")]
-    for lines, there, _ in [*table(), *also]:
-        for line, name in zip(lines, there * len(lines) if len(there) == 1 else there, strict=True):
-            assert name.removesuffix("(..)") in source[line - 1], (line, name, source[line - 1])
 
 
 # -- the exercises --------------------------------------------------------------------------------------------------

@@ -89,6 +89,14 @@ def test_the_largest_diff_counts(measured: Any) -> None:
     assert measured(cell("md", TITLE), *(cell("code", "x", printed=text) for text in diffs)).values["diff"] == 41
 
 
+def test_a_replaced_line_is_one_change_and_the_sum_is_told(measured: Any) -> None:
+    diffs = ("31 lines go, 20 come\n", "40 lines go, 1 come\n")
+    found = measured(cell("md", TITLE), *(cell("code", "x", printed=text) for text in diffs))
+    assert found.values["diff"] == 40 and "diff" not in {rule.column for rule in found.broken()}
+    assert contract.long_both_ways([found]).endswith("exceed 40 in 00 (51).")
+    assert contract.long_both_ways([measured(cell("md", TITLE))]).endswith("exceed 40 in no chapter.")
+
+
 def test_the_time_to_read_is_that_of_prose_and_visible_code_before_the_exercises(measured: Any) -> None:
     words, lines = "word " * 1600, "\n\n".join(["x = 1"] * 40)  # 8 minutes and 2
     title = cell("md", TITLE.replace("# A title", words))

@@ -37,6 +37,7 @@ class Contract(SphinxDirective):
         items = (f"{notebooks.label(chapter)}, {column}: {reason}." for (chapter, column), reason in reasons.items())
         return [
             table(["column", "limit", "what it counts"], map(described, contract.RULES), ["contract-rules", "stacks"]),
+            nodes.paragraph("", contract.long_both_ways(measured)),
             table(header, body, ["contract"]),
             nodes.paragraph("", "A star marks what exceeds its limit for a reason:"),
             nodes.bullet_list("", *(nodes.list_item("", nodes.paragraph("", item)) for item in items)),
