@@ -5,8 +5,9 @@
 A name of `cute`, `cutlass` or `cutetut`, or a method of an object of CuTe's, that a visible code cell uses must stand
 in backticks in a markdown cell before it, in the same chapter or an earlier one: `names.explains` has which backticks
 are of the same name, and which only end alike. A term of the glossary that prose
-uses must be linked or set in bold in the cell of its first use at the latest. Cells that the book folds, and headings,
-count for neither.
+uses must be linked or set in bold in the cell of its first use at the latest. Of a cell that the book folds its
+kernels count, because who reads the text before it unfolds them; its tables, pictures, benchmarks and checks do not.
+Solutions and headings count for nothing.
 """
 
 from __future__ import annotations
@@ -134,8 +135,10 @@ class Walk:
             elif cell.cell_type == "code":
                 used = names.used(cell.source, self._aliases)
                 self._alone.update(self._aliases.values())
-                if not is_folded(cell):
-                    self._code(used, Place(stem, cell.id, heading))
+                if is_folded(cell):
+                    solves = "solution" in notebooks.tags(cell)
+                    used = [] if solves else names.used(names.kernels(cell.source), dict(self._aliases))
+                self._code(used, Place(stem, cell.id, heading))
 
     def _explanations(self, text: str, place: Place) -> None:
         for named in prose.named(text):

@@ -145,6 +145,20 @@ def token(name: str) -> str:
     return name.rpartition(".")[2]
 
 
+def kernels(source: str) -> str:
+    """The functions of a cell that become GPU code or launch it: those under `@cute.kernel` or `@cute.jit`."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return ""
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    return "\n\n".join(
+        ast.unparse(each)
+        for each in functions
+        if any(ast.unparse(decorator) in ("cute.kernel", "cute.jit") for decorator in each.decorator_list)
+    )
+
+
 def resolved(mention: str, aliases: dict[str, str]) -> str:
     """What stands in backticks, as `prose.named` has it, with the name for which its first part is an alias."""
     first, dot, rest = mention.partition(".")

@@ -104,6 +104,37 @@ def test_what_is_folded_need_not_be_explained_and_its_imports_count(write: Write
     assert missing() == ["00_a, cell c1: name `cute.rank` is nowhere in backticks"]
 
 
+FOLDED_KERNEL = """
+TABLE = cute.rank(1)
+
+@cute.kernel
+def kernel(x: cute.Tensor):
+    cute.copy(x)
+
+@cute.jit
+def launch(x):
+    cute.gemm(x)
+
+def table():
+    cute.depth(x)
+"""
+
+
+@pytest.mark.parametrize("tag", ["hide-input", "hide-cell"])
+def test_a_folded_kernel_is_read_and_what_is_around_it_is_not(write: Write, tag: str) -> None:
+    write("00_a", IMPORTS, "`@cute.kernel`, `@cute.jit`", (FOLDED_KERNEL, [tag]), "`cute.copy`")
+    assert missing() == [
+        "00_a, cell c2: name `cute.Tensor` is nowhere in backticks",
+        "00_a, cell c2: name `cute.copy` is in backticks only in 00_a, cell c3",
+        "00_a, cell c2: name `cute.gemm` is nowhere in backticks",
+    ]
+
+
+def test_a_solution_need_not_be_explained(write: Write) -> None:
+    write("00_a", IMPORTS, (FOLDED_KERNEL, ["hide-cell", "solution"]))
+    assert missing() == []
+
+
 def test_a_term_is_introduced_in_the_cell_of_its_first_use(write: Write) -> None:
     write("00_a", "# Of warps", "A {term}`warp`, 32 warps.", "**The rest** of it.")
     write("01_b", "Warps.", "the rest")

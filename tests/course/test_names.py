@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutetut.course.names import explains, resolved, used
+from cutetut.course.names import explains, kernels, resolved, used
 
 IMPORTS = """
 import cutlass, torch
@@ -52,6 +52,12 @@ def names(source: str) -> list[str]:
 )
 def test_names_that_a_cell_uses(source: str, found: list[str]) -> None:
     assert sorted(names(source)) == sorted(found)
+
+
+def test_the_kernels_of_a_cell() -> None:
+    source = "X = 1\n\n@cute.kernel\ndef k(): a\n\n@functools.cache\ndef f(): b\n\n@cute.jit\ndef g(): c\n\ndef h(): d"
+    assert kernels(source) == "@cute.kernel\ndef k():\n    a\n\n@cute.jit\ndef g():\n    c"
+    assert kernels("%time f()") == ""
 
 
 def test_an_alias_lasts_for_the_cells_after_it() -> None:
