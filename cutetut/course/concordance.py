@@ -3,11 +3,10 @@
     python -m cutetut.course.concordance [NAME ...]    what these chapters, or all, use before anything explains it
 
 A name of `cute`, `cutlass` or `cutetut`, or a method of an object of CuTe's, that a visible code cell uses must stand
-in backticks in a markdown cell before it, in the same chapter or an earlier one: `names.explains` has which backticks
-are of the same name, and which only end alike. A term of the glossary that prose
-uses must be linked or set in bold in the cell of its first use at the latest. Of a cell that the book folds its
-kernels count, because who reads the text before it unfolds them; its tables, pictures, benchmarks and checks do not.
-Solutions and headings count for nothing.
+in backticks in a markdown cell before it, in the same chapter or an earlier one; `names.explains` tells names that only
+end alike apart. A term of the glossary that prose uses must be linked or set in bold in the cell of its first use at the
+latest. Of a cell that the book folds only the kernels count, since readers unfold those; its tables, pictures, benchmarks
+and checks do not. Solutions and headings count for nothing.
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ class Walk:
                     self.terms[name].uses.setdefault(stem, (Place(stem, cell.id, heading), words))
             elif cell.cell_type == "code":
                 used = names.used(cell.source, self._aliases)
-                self._alone.update(self._aliases.values())
+                self._alone.update(names.resolved(whole, {}) for whole in self._aliases.values())
                 if is_folded(cell):
                     solves = "solution" in notebooks.tags(cell)
                     used = [] if solves else names.used(names.kernels(cell.source), dict(self._aliases))

@@ -84,7 +84,8 @@ def test_another_thing_of_the_same_name_explains_nothing(write: Write) -> None:
 
 
 def test_a_name_that_code_imports_may_stand_alone(write: Write) -> None:
-    write("00_a", ("from cutetut.course.notebooks import load", []), "`load`", ("load(1)", []))
+    imports = "from cutetut.course.notebooks import load\nfrom cutlass.cute import size"
+    write("00_a", (imports, []), "`load`, `size`", ("load(1), size(1)", []))
     assert missing() == []
 
 
