@@ -3,10 +3,10 @@
     python -m cutetut.course.concordance [NAME ...]    what these chapters, or all, use before anything explains it
 
 A name of `cute`, `cutlass` or `cutetut`, or a method of an object of CuTe's, that a visible code cell uses must stand
-in backticks in a markdown cell before it, in the same chapter or an earlier one; `names.explains` tells names that only
-end alike apart. A term of the glossary that prose uses must be linked or set in bold in the cell of its first use at the
-latest. Of a cell that the book folds only the kernels count, since readers unfold those; its tables, pictures, benchmarks
-and checks do not. Solutions and headings count for nothing.
+in backticks in a markdown cell before it, in the same chapter or an earlier one; `names.explains` tells names that
+only end alike apart. A term of the glossary that prose uses must be linked or set in bold in the cell of its first
+use at the latest. Of a cell that the book folds only the kernels count, since readers unfold those; its tables,
+pictures, benchmarks and checks do not. Solutions and headings count for nothing.
 """
 
 from __future__ import annotations
