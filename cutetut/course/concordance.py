@@ -3,9 +3,10 @@
     python -m cutetut.course.concordance [NAME ...]    what these chapters, or all, use before anything explains it
 
 A name of `cute`, `cutlass` or `cutetut`, or a method of an object of CuTe's, that a visible code cell uses must stand
-in backticks in a markdown cell before it, in the same chapter or an earlier one. A term of the glossary that prose
-uses must be linked or set in bold in the cell of its first use at the latest. Cells that the book folds, and headings,
-count for neither.
+in backticks in a markdown cell before it, in the same chapter or an earlier one; `names.explains` tells names that
+only end alike apart. A term of the glossary that prose uses must be linked or set in bold in the cell of its first
+use at the latest. Of a cell that the book folds only the kernels count, since readers unfold those; its tables,
+pictures, benchmarks and checks do not. Solutions and headings count for nothing.
 """
 
 from __future__ import annotations
@@ -99,21 +100,30 @@ def place(chapter: str, cell: str) -> Place:
     raise NotebookError(f"{chapter} has no code cell {cell!r}")
 
 
+@dataclass(frozen=True)
+class Mention:
+    """What stands in backticks, with aliases resolved, and where."""
+
+    text: str
+    place: Place
+
+
 class Walk:
     """Reads chapters one after another, as a reader who remembers all that was explained."""
 
     def __init__(self, terms: Sequence[prose.Term], families: Sequence[Family] = ()) -> None:
         self._terms = terms
         self._families = families
-        self._named: dict[str, Place] = {}  # where a name's last part was first in backticks
-        self._sections: dict[tuple[bool, str], Place] = {}  # the same of terms and of names, without recaps
+        self._mentions: dict[str, list[Mention]] = {}  # what stood in backticks, by its last part
+        self._alone: set[str] = set()  # names that code has imported by themselves
+        self._aliases: dict[str, str] = {}
         self.terms = {term.name: Entry(term.name, is_term=True) for term in terms}
         self.names: dict[str, Entry] = {}
 
     def read(self, chapter: str | Path) -> None:
         """Read the next chapter. Raises NotebookError."""
         stem, heading = notebooks.find(chapter).stem, ""
-        aliases: dict[str, str] = {}
+        self._aliases = {}
         for cell in notebooks.read(chapter).cells:
             if cell.cell_type == "markdown":
                 for title, part in prose.sections(cell.source):
@@ -122,43 +132,50 @@ class Walk:
                 for name, words in prose.used(prose.plain(cell.source), self._terms).items():
                     self.terms[name].uses.setdefault(stem, (Place(stem, cell.id, heading), words))
             elif cell.cell_type == "code":
-                used = names.used(cell.source, aliases)
-                if not is_folded(cell):
-                    self._code(used, Place(stem, cell.id, heading))
+                used = names.used(cell.source, self._aliases)
+                self._alone.update(names.resolved(whole, {}) for whole in self._aliases.values())
+                if is_folded(cell):
+                    solves = "solution" in notebooks.tags(cell)
+                    used = [] if solves else names.used(names.kernels(cell.source), dict(self._aliases))
+                self._code(used, Place(stem, cell.id, heading))
 
     def _explanations(self, text: str, place: Place) -> None:
-        named, introduced = prose.named(text), [term.name for term in self._terms if term.introduced(text)]
-        for token in named:
-            self._named.setdefault(token, place)
-        for name in introduced:
-            if (entry := self.terms[name]).explained is None:
-                entry.explained, entry.late = place, bool(entry.uses)
-        if place.heading != RECAP:
-            for what in (*((False, token) for token in named), *((True, name) for name in introduced)):
-                self._sections.setdefault(what, place)
+        for named in prose.named(text):
+            one = Mention(names.resolved(named, self._aliases), place)
+            self._mentions.setdefault(names.token(named), []).append(one)
+        for term in self._terms:
+            if term.introduced(text):
+                entry = self.terms[term.name]
+                if entry.explained is None:
+                    entry.explained, entry.late = place, bool(entry.uses)
+                if entry.section is None and place.heading != RECAP:
+                    entry.section = place
 
     def _code(self, used: Iterable[str], place: Place) -> None:
         for name in used:
             if name not in self.names:
-                self.names[name] = Entry(name, is_term=False, explained=self._explanation(name))
+                self.names[name] = Entry(name, is_term=False, explained=next(iter(self._explanations_of(name)), None))
             self.names[name].uses.setdefault(place.chapter, (place, name))
 
-    def _explanation(self, name: str) -> Place | None:
-        """Where the name was explained so far, or another whose explanation will do."""
-        if place := self._named.get(names.token(name)):
-            return place
+    def _explanations_of(self, name: str) -> list[Place]:
+        """Where the name was explained so far, or else another whose explanation will do."""
         others = (one.explained_by for one in self._families if re.fullmatch(one.pattern, name))
-        return next((self._named[names.token(other)] for other in others if names.token(other) in self._named), None)
+        for sought in (name, *others):
+            mentions = self._mentions.get(names.token(sought), ())
+            if found := [one.place for one in mentions if names.explains(one.text, sought, sought in self._alone)]:
+                return found
+        return []
 
     def entries(self) -> list[Entry]:
         """The names and terms that were used or explained, each in the order in which it was met."""
         for entry in self.names.values():
-            if entry.explained is None and (place := self._explanation(entry.name)):
-                entry.explained, entry.late = place, True
+            places = self._explanations_of(entry.name)
+            if entry.explained is None and places:
+                entry.explained, entry.late = places[0], True
+            entry.section = next((place for place in places if place.heading != RECAP), None)
         found = (*self.names.values(), *self.terms.values())
         for entry in found:
-            sought = entry.name if entry.is_term else names.token(entry.name)
-            entry.section = self._sections.get((entry.is_term, sought), entry.explained)
+            entry.section = entry.section or entry.explained
         return [entry for entry in found if entry.uses or entry.explained]
 
 

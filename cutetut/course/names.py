@@ -143,3 +143,42 @@ def used(source: str, aliases: dict[str, str]) -> list[str]:
 def token(name: str) -> str:
     """The part of a name by which prose calls it: the last one."""
     return name.rpartition(".")[2]
+
+
+def kernels(source: str) -> str:
+    """The functions of a cell that become GPU code or launch it: those under `@cute.kernel` or `@cute.jit`."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return ""
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    return "\n\n".join(
+        ast.unparse(each)
+        for each in functions
+        if any(ast.unparse(decorator) in ("cute.kernel", "cute.jit") for decorator in each.decorator_list)
+    )
+
+
+def resolved(mention: str, aliases: dict[str, str]) -> str:
+    """What stands in backticks, as `prose.named` has it, with the name for which its first part is an alias."""
+    first, dot, rest = mention.partition(".")
+    whole = aliases[first] + dot + rest if dot and first in aliases else mention
+    return whole.removeprefix("cutlass.") if whole.startswith("cutlass.cute.") else whole
+
+
+def explains(mention: str, name: str, alone: bool) -> bool:
+    """Whether a resolved mention in backticks is of a name that `used` has.
+
+    What it stands behind must be the end of where the name is: `load.b` and `.b` are no `cute.b`, and `cute.b` is no
+    method. A plain lower-case word, such as the `read` of `records.read`, must stand behind its module, unless code
+    imports it `alone`; and so must every name of this package.
+    """
+    *before, last = mention.split(".")
+    *home, sought = name.split(".")
+    if last != sought:
+        return False
+    if home == [""]:  # a method
+        return not before or before[0] not in (*PACKAGES, "cute") or any(part[:1].isupper() for part in before)
+    if not before:
+        return alone or home[0] != "cutetut" and not (last.isalpha() and last.islower())
+    return home[-len(before) :] == before

@@ -17,6 +17,7 @@ _TAG = re.compile(r"<(?:!--.*?--|/?[a-zA-Z][^>]*)>", re.DOTALL)
 _BOLD = re.compile(r"\*\*(?=\S)(.+?)(?<=\S)\*\*", re.DOTALL)
 _HEADING = re.compile(r"^(#{1,6})[ \t]+(.*?)[ \t]*#*$", re.MULTILINE)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_QUALIFIER = re.compile(r"\.?(?:[A-Za-z_]\w*\.)*$")
 _WORD = re.compile(r"[^\W_][\w'’.-]*")
 
 
@@ -48,7 +49,7 @@ def sections(text: str) -> list[tuple[str | None, str]]:
 
 
 def named(text: str) -> set[str]:
-    """The names between backticks: of `cute.size(x)` it is size, of `x: Constexpr` Constexpr.
+    """The names between backticks, with what they stand behind: `cute.size`, `.load` of an object's, `Constexpr`.
 
     A plain lower-case word counts only if it stands alone, behind a dot, or is called: `x = size` names nothing. The
     text of a link is no name, unless it links a term of the glossary that is one, such as partition_C.
@@ -58,7 +59,7 @@ def named(text: str) -> set[str]:
     for role in _ROLE.finditer(text):
         found |= {name for name in _IDENTIFIER.findall(role["target"] or role["shown"]) if "_" in name}
     for code in _CODE.finditer(_ROLE.sub(" ", text)):
-        found |= {match[0] for match in _IDENTIFIER.finditer(code[2]) if _is_name(match)}
+        found |= {_qualified(match) for match in _IDENTIFIER.finditer(code[2]) if _is_name(match)}
     return found
 
 
@@ -70,6 +71,12 @@ def _is_name(match: re.Match[str]) -> bool:
     if after.startswith("."):
         return False  # a module, or a variable
     return before.endswith((".", "@")) or after.startswith("(") or not (before or after)
+
+
+def _qualified(match: re.Match[str]) -> str:
+    """An identifier with the names and dots before it: `a.b`, or `.b` behind a call or an index."""
+    before = _QUALIFIER.search(match.string[: match.start()])
+    return (before[0] if before else "") + match[0]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from cutetut.figures.base import ACCENT, INK, MUTED, Picture, blank_figure, one_
 # One hue per warp, by turns bluish and yellowish: with the commonest colour blindness that difference is left. The
 # orange and red of such palettes (Okabe and Ito's, of which some of these are) are left to what is selected.
 WARP_HUES = ("#0072b2", "#e6c619", "#9467c9", "#00a06d", "#4bb3e6", "#a3b319", "#d070a8", "#c9a06a")
-DARKEST, BY_LANE, BY_TURNS = 35.0, 15.0, 26.0  # lightness: of lane 0, how much lane 31 adds, and every second thread
+DARKEST, BY_LANE, BY_TURNS = 26.0, 34.0, 15.5  # lightness: of lane 0, how much lane 31 adds, and every second thread
+APART = 8  # lanes that differ enough in lightness to lie above each other without an alternation
 DIMMED = 0.5  # how much of the paper's colour threads take on that are not selected
 
 
@@ -24,11 +25,13 @@ def thread_colors(rows: int, cols: int) -> npt.NDArray[np.uint8]:
     """Return (rows * cols, 3) RGB bytes, one colour per thread of a thread grid.
 
     The hue is the warp's (it comes again after eight warps), the lightness grows with the lane. It also alternates
-    like a chessboard over the grid, so that neighbours differ in lightness by more than 10 (CIE L*), hue or no hue.
+    from thread to thread, and from row to row where a row has few lanes or whole warps, so that neighbours differ in
+    lightness by more than 10 (CIE L*), hue or no hue, in grids of 4, 16 or 32 columns.
     """
     thread = np.arange(rows * cols)
     hues = _linear(np.array([mpl.colors.to_rgb(hue) for hue in WARP_HUES]))[thread // 32 % len(WARP_HUES)]
-    lightness = DARKEST + BY_LANE * (thread % 32) / 31 + BY_TURNS * ((thread // cols + thread % cols) % 2)
+    down = 0 if APART <= cols % 32 <= 32 - APART else thread // cols
+    lightness = DARKEST + BY_LANE * (thread % 32) / 31 + BY_TURNS * ((thread % cols + down) % 2)
     wanted, has = ((lightness + 16) / 116) ** 3, hues @ [0.2126, 0.7152, 0.0722]  # luminance
     darker = hues * np.minimum(wanted / has, 1)[:, None]
     white = np.clip((wanted - has) / (1 - has), 0, 1)[:, None]

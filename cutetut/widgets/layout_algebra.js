@@ -126,6 +126,25 @@ function refuseSwizzle(layout, name) {
   if (layout?.outer) throw new LayoutError(`${name} of a swizzled layout is not shown here: remove the swizzle`);
 }
 
+/** Some modes of a layout, in the order of their numbers. */
+function selected(layout, numbers) {
+  const modes = modesOf(layout);
+  const missing = numbers.find((number) => number < 0 || number >= modes.length);
+  if (missing !== undefined) throw new LayoutError(`no mode ${missing}: the layout has ${modes.length}`);
+  return together(numbers.map((number) => modes[number]), layout.outer);
+}
+
+/** A layout whose modes from `first` to the one before `end` are one. */
+function grouped(layout, [first, end]) {
+  const modes = modesOf(layout);
+  if (first < 0 || first >= end || end > modes.length) {
+    throw new LayoutError(`modes ${first} to ${end}: the first is below the second, which is at most ${modes.length}`);
+  }
+  const one = together(modes.slice(first, end));
+  if (!isTuple(layout.shape)) return { ...one, outer: layout.outer };
+  return together([...modes.slice(0, first), one, ...modes.slice(end)], layout.outer);
+}
+
 /** The modes of one layout and then those of another. */
 function appended(layout, mode) {
   refuseSwizzle(mode, "append");

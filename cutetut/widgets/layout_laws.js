@@ -13,7 +13,7 @@ const MOST_SUMS = 2 ** 21; // offsets that a check looks at
 
 const LAWS = {
   composition: throughLaw, logical_divide: throughLaw, zipped_divide: throughLaw, tiled_divide: throughLaw,
-  flat_divide: throughLaw, coalesce: throughLaw, slice_: sliceLaw, filter: filterLaw, complement: complementLaw,
+  flat_divide: throughLaw, coalesce: throughLaw, group_modes: throughLaw, slice_: sliceLaw, select: selectLaw, filter: filterLaw, complement: complementLaw,
   logical_product: productLaw, zipped_product: productLaw, tiled_product: productLaw, flat_product: productLaw,
   blocked_product: productLaw, raked_product: productLaw, append: appendLaw, prepend: appendLaw,
   right_inverse: rightLaw, left_inverse: leftLaw, make_layout_tv: tvLaw, recast_layout: recastLaw,
@@ -33,7 +33,7 @@ const allValues = (layout) => Array.from({ length: sizeOf(layout.shape) }, (_, i
 /** R(i) = A(k), where k is what the same operation makes of the layout that maps each index to itself. */
 function throughLaw({ name, layout, other, result }) {
   const composed = name === "composition" && !other.tuple;
-  const indexOf = name === "coalesce" ? (index) => index : throughIndices(name, layout, other);
+  const indexOf = name === "coalesce" || name === "group_modes" ? (index) => index : throughIndices(name, layout, other);
   const at = (index) => {
     const k = indexOf(index);
     if (k === null) return said(`R(${index}) is past the end of A: its tile is cut off`);
@@ -42,7 +42,7 @@ function throughLaw({ name, layout, other, result }) {
     return equal(`R(${index}) = ${left}, ${step} = ${right}`, left, right, { a: k, b: composed ? index : null });
   };
   const text = { composition: composed ? "R(c) = A(B(c))" : "R(c) = A(k), k composed mode by mode",
-    coalesce: "R(i) = A(i)" }[name] ?? "R(tile, rest) = A(k), every k once";
+    coalesce: "R(i) = A(i)", group_modes: "R(i) = A(i)" }[name] ?? "R(tile, rest) = A(k), every k once";
   const whole = name.endsWith("divide") ? () => missed(indexOf, layout, result) : () => null;
   return { text, at, whole };
 }
@@ -97,6 +97,25 @@ function sliceLaw({ layout, other, result }) {
   };
   const text = `R(i) + ${start} = A(k): the offset ${start} of the fixed coordinates is not in R`;
   return { text, at, whole: () => null };
+}
+
+function selectLaw({ layout, other, result }) {
+  const modes = other.map((number) => modesOf(layout)[number]);
+  const through = selected(identity(layout.shape), other);
+  const once = new Set(other).size === other.length;
+  const at = (index) => {
+    let rest = index;
+    const parts = modes.map((mode) => {
+      const size = sizeOf(mode.shape);
+      const here = rest % size;
+      rest = Math.floor(rest / size);
+      return crd2idx(here, mode);
+    });
+    const [left, right] = [valueAt(result, index), swizzled(layout.outer, parts.reduce((sum, part) => sum + part, 0))];
+    const k = once ? known(valueAt(through, index), layout) : null;
+    return equal(`R(${index}) = ${left}, from ${parts.join(" + ")}`, left, right, { a: k });
+  };
+  return { text: "R(i, j, ...) = M(i) + N(j) + ..., where M, N, ... are the modes asked for", at, whole: () => null };
 }
 
 function filterLaw({ layout, result }) {
@@ -243,6 +262,11 @@ function tvLaw({ layout, other, result }) {
   const at = (index) => {
     const [thread, held] = [index % count, Math.floor(index / count)];
     const place = valueAt(result, index);
+    const places = sizeOf(tile.shape);
+    if (place >= places) {
+      const words = `R(${thread}, ${held}) = ${place}, but the tile has ${places} places`;
+      return { words, holds: false, a: thread, b: held };
+    }
     const back = valueAt(tile, place);
     const words = `R(${thread}, ${held}) = ${place}: place ${place} of the tile is thread ${thread}, value ${held}`;
     return equal(words, back, index, { a: thread, b: held });

@@ -9,7 +9,9 @@ const READERS = {
   number: (text) => wholeNumber(readTree(text), "a number, such as 24"),
   profile: (text) => (text.trim() ? readTree(text) : 1),
   coordinate: (text) => readTree(text, true),
-  bits: readBits,
+  bits: (text) => readNumbers(text, 2, "the new bits and the old bits, such as 32,16"),
+  modes: (text) => readNumbers(text, null, "the numbers of modes, such as 1,0"),
+  range: (text) => readNumbers(text, 2, "the first mode and the one behind the last, such as 0,2"),
 };
 
 function wholeNumber(tree, wanted) {
@@ -17,10 +19,11 @@ function wholeNumber(tree, wanted) {
   return tree;
 }
 
-function readBits(text) {
-  const bits = readTree(text.trim().startsWith("(") ? text : `(${text})`);
-  if (bits.length === 2 && !bits.some(isTuple)) return bits;
-  throw new LayoutError("type the new bits and the old bits, such as 32,16");
+/** Numbers with commas between them, in parentheses or not; as many as `count` says, if it does. */
+function readNumbers(text, count, wanted) {
+  const numbers = text.trim() ? readTree(text.trim().startsWith("(") ? text : `(${text})`) : [];
+  if (numbers.length && numbers.length === (count ?? numbers.length) && !numbers.some(isTuple)) return numbers;
+  throw new LayoutError(`type ${wanted}`);
 }
 
 /** `other`: the kind of the second argument; `hint`: what it is; `start`: one to begin with, for a layout. */
@@ -42,6 +45,8 @@ const OPERATIONS = {
   right_inverse: { other: "none", run: (layout, _, note) => rightInverse(layout, note) },
   left_inverse: { other: "none", run: (layout, _, note) => leftInverse(layout, note) },
   slice_: { other: "coordinate", hint: "coordinate with _ where it is free", start: cutFor, run: slice },
+  select: { other: "modes", hint: "numbers of modes, in the order wanted", start: modesFor, run: selected },
+  group_modes: { other: "range", hint: "first mode, and the one behind the last", start: rangeFor, run: grouped },
   append: { other: "layout", hint: "B, the new last mode", start: () => "2:1", run: appended },
   prepend: { other: "layout", hint: "B, the new first mode", start: () => "2:1", run: prepended },
   make_layout_tv: { other: "layout", hint: "layout of the values; A is that of the threads", start: copiesFor,
@@ -67,6 +72,16 @@ function cutFor(layout) {
   return isTuple(layout.shape) ? `(${layout.shape.map((_, i) => (i ? "_" : "0")).join(",")})` : "_";
 }
 
+/** All modes, the last one first. */
+function modesFor(layout) {
+  return modesOf(layout).map((_, i) => i).reverse().join(",");
+}
+
+/** The first two modes, if there are two. */
+function rangeFor(layout) {
+  return `0,${Math.min(2, modesOf(layout).length)}`;
+}
+
 // ------------------------------------------------------------------------------------ the line of CuTe DSL
 
 const python = (tree) => (isTuple(tree) ? `(${tree.map(python).join(", ")}${tree.length === 1 ? "," : ""})`
@@ -90,6 +105,8 @@ function dslCall(name, layout, other) {
   const { other: kind } = OPERATIONS[name];
   if (name === "recast_layout") return `cute.recast_layout(${other[0]}, ${other[1]}, ${first})`;
   if (kind === "profile") return `cute.coalesce(${first}${isTuple(other) ? `, target_profile=${python(other)}` : ""})`;
+  if (kind === "modes") return `cute.select(${first}, mode=[${other.join(", ")}])`;
+  if (kind === "range") return `cute.group_modes(${first}, ${other.join(", ")})`;
   const second = { none: () => "", layout: dslLayout, tiler: dslTiler }[kind] ?? python;
   const more = second(other);
   return `cute.${name}(${first}${more ? `, ${more}` : ""})`;

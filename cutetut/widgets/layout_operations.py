@@ -2,6 +2,9 @@
 
 The browser has an algebra of its own (layout_algebra.js and its neighbours). Here the same questions are asked of
 CuTe DSL, for the still picture and for `LayoutViewer.result`.
+
+Offered is what makes a layout of a layout. The course also calls `make_ordered_layout`, which takes none, and
+`tile_to_shape`, a blocked product whose copies stand in an order that is given: the products show how it places them.
 """
 
 from __future__ import annotations
@@ -23,10 +26,13 @@ def _number(text: str) -> Any:
     return tree
 
 
-def _bits(text: str) -> Any:
-    tree = read_tree(text if text.lstrip().startswith("(") else f"({text})")
-    if not isinstance(tree, tuple) or len(tree) != 2 or any(isinstance(part, tuple) for part in tree):
-        raise LayoutError("type the new bits and the old bits, such as 32,16")
+def _numbers(text: str, count: int | None, wanted: str) -> Any:
+    """Numbers with commas between them, in parentheses or not; as many as `count` says, if it does."""
+    tree = read_tree(text if text.lstrip().startswith("(") else f"({text})") if text.strip() else ()
+    if not isinstance(tree, tuple) or len(tree) != (count or len(tree) or 1):
+        raise LayoutError(f"type {wanted}")
+    if any(isinstance(part, tuple) for part in tree):
+        raise LayoutError(f"type {wanted}")
     return tree
 
 
@@ -37,7 +43,9 @@ READERS: dict[str, Callable[[str], Any]] = {
     "number": _number,
     "profile": lambda text: read_tree(text) if text.strip() else None,
     "coordinate": lambda text: read_tree(text, free=True),
-    "bits": _bits,
+    "bits": lambda text: _numbers(text, 2, "the new bits and the old bits, such as 32,16"),
+    "modes": lambda text: _numbers(text, None, "the numbers of modes, such as 1,0"),
+    "range": lambda text: _numbers(text, 2, "the first mode and the one behind the last, such as 0,2"),
 }
 KINDS = {
     "composition": "tiler",
@@ -49,6 +57,8 @@ KINDS = {
     "right_inverse": "none",
     "left_inverse": "none",
     "slice_": "coordinate",
+    "select": "modes",
+    "group_modes": "range",
     "append": "layout",
     "prepend": "layout",
     "make_layout_tv": "layout",
@@ -99,6 +109,10 @@ def _answer(operation: str, layout: Any, argument: Any) -> tuple[str, list[int]]
     made = _made(argument)
     if operation == "recast_layout":
         found = cute.recast_layout(*made, layout)
+    elif operation == "select":
+        found = cute.select(layout, mode=list(made))
+    elif operation == "group_modes":
+        found = cute.group_modes(layout, *made)
     elif operation == "coalesce":
         found = cute.coalesce(layout, target_profile=made)
     elif KINDS[operation] == "none":

@@ -190,7 +190,7 @@ def test_right_answers_in_other_forms_are_right(executed: Any) -> None:
 def test_the_laws_hold_and_fail_where_the_text_says_so(executed: Any) -> None:
     said = "".join(exercises.printed(cell) for cell in executed.cells if cell.cell_type == "code")
     holds, fails = ([int(count) for count in re.findall(rf"{what}: (\d+)", said)] for what in ("holds", "fails"))
-    coalesce, composition, complement, definition, nothing_lost, copies, right, left = fails
-    assert coalesce == nothing_lost == copies == right == left == 0
+    coalesce, composition, complement, divides, definition, nothing_lost, copies, products, placed, right, left = fails
+    assert coalesce == divides == nothing_lost == copies == products == placed == right == left == 0
     assert min(composition, complement, definition) > 0 and min(holds) > 400
     assert 20 < 2000 / composition < 30  # "about one pair in 25"

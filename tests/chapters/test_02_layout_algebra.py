@@ -7,6 +7,7 @@ from itertools import product
 from types import ModuleType
 from typing import Any
 
+import cutlass.cute as cute
 import numpy as np
 import pytest
 import torch
@@ -165,6 +166,44 @@ def test_a_complement_is_right_where_each_stride_is_a_multiple_of_what_the_small
 
     found = layouts.evaluate(tried)
     assert len(found) > 150 and all(found)
+
+
+@pytest.mark.parametrize(("shape", "stride", "tile"), [((8, 6), (6, 1), (4, 3)), ((4, 9), (1, 5), (2, 3))])
+def test_divides_and_products_are_regrouped_as_the_text_says(
+    shape: tuple[int, int], stride: tuple[int, int], tile: tuple[int, int]
+) -> None:
+    """Element by element: place (i, j) of tile or copy (k, l), from the strides by hand."""
+
+    def found() -> list[list[int]]:
+        whole, rest = cute.make_layout(shape, stride=stride), (shape[0] // tile[0], shape[1] // tile[1])
+        divides = [divide(whole, tile) for divide in (cute.logical_divide, cute.zipped_divide, cute.tiled_divide)]
+        divides.append(cute.flat_divide(whole, tile))
+        block, order = cute.make_layout(tile), cute.make_layout(rest)
+        logical, blocked, raked = (
+            make(block, order) for make in (cute.logical_product, cute.blocked_product, cute.raked_product)
+        )
+        rows = []
+        for i, j, k, n in product(*map(range, (*tile, *rest))):
+            row, column = i + tile[0] * k, j + tile[1] * n
+            logical_d, zipped, tiled, flat = divides
+            rows.append(
+                [
+                    row * stride[0] + column * stride[1],
+                    logical_d(((i, k), (j, n))), zipped(((i, j), (k, n))), tiled(((i, j), k, n)), flat((i, j, k, n)),
+                ]
+            )
+            inside, copy = i + tile[0] * j, k + rest[0] * n
+            rows.append(
+                [
+                    inside + tile[0] * tile[1] * copy,
+                    logical(((i, j), (k, n))), blocked(((i, k), (j, n))), raked(((k, i), (n, j))),
+                ]
+            )
+        return rows
+
+    rows = layouts.evaluate(found)
+    assert len(rows) == 2 * shape[0] * shape[1]
+    assert all(len(set(row)) == 1 for row in rows)
 
 
 # Break it -----------------------------------------------------------------------------------------------------

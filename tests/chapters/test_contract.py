@@ -36,3 +36,9 @@ def test_what_is_measured_is_there() -> None:
     for rule in contract.RULES:
         if rule.column != "untagged":
             assert any(measured(chapter).values[rule.column] for chapter in CHAPTERS), rule.column
+
+
+def test_the_whole_table_is_printed_and_nothing_in_it_lacks_a_reason() -> None:
+    """`pytest -s` shows it."""
+    assert contract.main(()) == 0
+    assert [row[0] for row in contract.rows(map(measured, CHAPTERS))] == ["chapter", *CHAPTERS]

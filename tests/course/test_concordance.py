@@ -64,11 +64,34 @@ def test_a_name_is_explained_by_a_cell_before_its_use(write: Write) -> None:
 
 
 def test_a_reader_is_sent_to_the_text_and_not_to_a_recap(write: Write) -> None:
-    write("00_a", "# A", "## Recap\n\n`size(x)`, {term}`rest`, {term}`warp`")
-    write("01_b", IMPORTS, "# B\n\n## Of `x`\n\nA {term}`warp`, `size(x)`\n\n## More", ("cute.size(1)", []))
+    write("00_a", "# A", "## Recap\n\n`cute.size(x)`, {term}`rest`, {term}`warp`")
+    write("01_b", IMPORTS, "# B\n\n## Of `x`\n\nA {term}`warp`, `cute.size(x)`\n\n## More", ("cute.size(1)", []))
     sections = {e.name: (e.explained, e.section) for e in concordance.collect(concordance.order())}
     recap, text = concordance.Place("00_a", "c1", "Recap"), concordance.Place("01_b", "c1", "Of x")
     assert sections == {"cute.size": (recap, text), "warp": (recap, text), "rest": (recap, recap)}
+
+
+def test_another_thing_of_the_same_name_explains_nothing(write: Write) -> None:
+    """Whoever looks for `records.read` is not sent to a copy named `read`."""
+    imports: tuple[str, list[str]] = ("from cutetut.course import notebooks\nfrom cutetut.measure import records", [])
+    write("00_a", imports, "# A\n\n`read`, `sA.load()`, `f().load()`, `cute.load`", ("notebooks.load(1)", []))
+    write("01_b", "## B\n\n`notebooks.load(x)`, `records.read`", imports, ("records.read(1)", []))
+    assert missing() == [
+        "00_a, cell c2: name `cutetut.course.notebooks.load` is in backticks only in 01_b, cell c0",
+    ]
+    sections = {entry.name: entry.section for entry in concordance.collect(concordance.order())}
+    assert sections["cutetut.measure.records.read"] == concordance.Place("01_b", "c0", "B")
+
+
+def test_a_name_that_code_imports_may_stand_alone(write: Write) -> None:
+    imports = "from cutetut.course.notebooks import load\nfrom cutlass.cute import size"
+    write("00_a", (imports, []), "`load`, `size`", ("load(1), size(1)", []))
+    assert missing() == []
+
+
+def test_an_alias_in_prose_is_the_chapters(write: Write) -> None:
+    write("00_a", ("import cutlass.utils.hopper_helpers as sm90", []), "`sm90.f`, `sm80.g`", ("sm90.f, sm90.g", []))
+    assert missing() == ["00_a, cell c2: name `cutlass.utils.hopper_helpers.g` is nowhere in backticks"]
 
 
 def test_what_is_never_explained_is_said(write: Write) -> None:
@@ -80,6 +103,37 @@ def test_what_is_never_explained_is_said(write: Write) -> None:
 def test_what_is_folded_need_not_be_explained_and_its_imports_count(write: Write, tag: str) -> None:
     write("00_a", ("import cutlass.cute as cute\ncute.size(1)", [tag]), ("cute.rank(1)", []))
     assert missing() == ["00_a, cell c1: name `cute.rank` is nowhere in backticks"]
+
+
+FOLDED_KERNEL = """
+TABLE = cute.rank(1)
+
+@cute.kernel
+def kernel(x: cute.Tensor):
+    cute.copy(x)
+
+@cute.jit
+def launch(x):
+    cute.gemm(x)
+
+def table():
+    cute.depth(x)
+"""
+
+
+@pytest.mark.parametrize("tag", ["hide-input", "hide-cell"])
+def test_a_folded_kernel_is_read_and_what_is_around_it_is_not(write: Write, tag: str) -> None:
+    write("00_a", IMPORTS, "`@cute.kernel`, `@cute.jit`", (FOLDED_KERNEL, [tag]), "`cute.copy`")
+    assert missing() == [
+        "00_a, cell c2: name `cute.Tensor` is nowhere in backticks",
+        "00_a, cell c2: name `cute.copy` is in backticks only in 00_a, cell c3",
+        "00_a, cell c2: name `cute.gemm` is nowhere in backticks",
+    ]
+
+
+def test_a_solution_need_not_be_explained(write: Write) -> None:
+    write("00_a", IMPORTS, (FOLDED_KERNEL, ["hide-cell", "solution"]))
+    assert missing() == []
 
 
 def test_a_term_is_introduced_in_the_cell_of_its_first_use(write: Write) -> None:

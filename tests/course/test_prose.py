@@ -95,10 +95,12 @@ def test_what_introduces_a_term(text: str, name: str, introduced: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("`cute.make_layout(shape)` makes", {"make_layout"}),
+        ("`cute.make_layout(shape)` makes", {"cute.make_layout"}),
         ("`size(x)` and `check`", {"size", "check"}),
         ("`x = size`", set()),
-        ("`x: Constexpr`, `@cute.jit`", {"Constexpr", "jit"}),
+        ("`x: Constexpr`, `@cute.jit`", {"Constexpr", "cute.jit"}),
+        ("`sA.load()`, `f(x).load()`, `x[0].load()`, `.load`", {"sA", "sA.load", "f", ".load"}),
+        ("`y = records.read(x)`, `a.b.READ.c`", {"records.read", "a.b.READ", "a.b.READ.c"}),
         ("size, **size**, {doc}`size`", set()),
         ("{term}`partition_C`, {term}`warp`", {"partition_C"}),
         ("``a `check` b`` and `gemm`", {"gemm"}),

@@ -87,6 +87,16 @@ def test_the_lightness_grows_with_the_lane() -> None:
     assert (np.diff(light, axis=1) > 0).all() and np.ptp(light, axis=0).max() < 1
 
 
+@pytest.mark.parametrize("grid", [(8, 4), (32, 4), (16, 16), (8, 32), (1, 256)])
+def test_the_lane_shows_more_than_the_alternation(grid: tuple[int, int]) -> None:
+    """At a glance: a quarter of a warp is as light as its lanes, not as its odd or even threads."""
+    light = lightness(figures.thread_colors(*grid), VISION["full"]).reshape(-1, 32)
+    quarters = light.reshape(-1, 4, 8).mean(axis=2)
+    assert (np.diff(quarters, axis=1) > 5).all()
+    assert (quarters[:, 3] - quarters[:, 0] > 1.5 * tiles.BY_TURNS).all()
+    assert np.abs(light[:, 2:] - light[:, :-2]).min() > 1  # every second lane differs, too
+
+
 @pytest.mark.parametrize("theme", PAGES)
 def test_what_is_selected_and_what_is_written_stand_out(theme: str) -> None:
     def luminance(color: np.ndarray) -> np.ndarray:

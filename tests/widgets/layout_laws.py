@@ -6,7 +6,9 @@ laying copies of a layout one after the other at the lowest offset that is still
 
 from __future__ import annotations
 
-from itertools import count
+from collections.abc import Callable
+from functools import partial
+from itertools import count, zip_longest
 from math import prod
 
 from tests.widgets.layout_oracle import Argument, Case, Lay
@@ -121,6 +123,96 @@ def _multiplied(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
     return values(result) == [offset + found[place] for place in places for offset in values(layout)]
 
 
+def _logical(layout: Lay, others: tuple[Argument, ...], result: Lay, flat: int) -> bool:
+    """A divide under other parentheses: `flat` counts how many of them, tiles and rests, are not there."""
+    tiler = _tiler(others[0])
+    if not isinstance(tiler, tuple):
+        return _divided(layout, others, result)  # the same order: what is in the tile, then the rest
+    modes = [mode(result, i) for i in range(rank(result))]
+    count = len(tiler)
+    tiles = modes[:count] if flat == 2 else [mode(modes[0], i) for i in range(count)]
+    behind = modes[count:] if flat == 2 else modes[1:]
+    rests = behind if flat else [mode(behind[0], i) for i in range(rank(behind[0]))]
+    pairs = [_joined([tile, rest]) for tile, rest in zip(tiles, rests, strict=False)]
+    return _divided(layout, others, _joined([*pairs, *rests[count:]]))
+
+
+def _joined(modes: list[Lay]) -> Lay:
+    return Lay(tuple(one.shape for one in modes), tuple(one.stride for one in modes))
+
+
+def _product(layout: Lay, other: Lay) -> dict[tuple[int, int], int] | None:
+    """The offset of each (index of the block, copy) of a product, or None where copies collide."""
+    places = values(other)
+    found = starts(layout, max(places) + 1)
+    if found is None:
+        return None
+    return {(i, j): own + found[place] for i, own in enumerate(values(layout)) for j, place in enumerate(places)}
+
+
+def _ordered(layout: Lay, other: Lay, raked: bool) -> list[tuple[int, int]]:
+    """(index of the block, copy) of each index of a blocked or a raked product: modes of both in pairs."""
+    blocks, copies = ([size(mode(one, i)) for i in range(rank(one))] for one in (layout, other))
+    pairs = zip_longest(blocks, copies, fillvalue=1)
+    found = [(0, 0)]
+    steps = 1, 1
+    for block, copy in pairs:
+        inner = [(steps[0] * b, steps[1] * c) for b, c in _nested(block, copy, raked)]
+        found = [(i + b, j + c) for b, c in inner for i, j in found]
+        steps = steps[0] * block, steps[1] * copy
+    return found
+
+
+def _nested(block: int, copy: int, raked: bool) -> list[tuple[int, int]]:
+    if raked:
+        return [(b, c) for b in range(block) for c in range(copy)]
+    return [(b, c) for c in range(copy) for b in range(block)]
+
+
+def _placed(layout: Lay, others: tuple[Argument, ...], result: Lay, raked: bool) -> bool:
+    (other,) = others
+    assert isinstance(other, Lay)
+    product = _product(layout, other)
+    return product is not None and values(result) == [product[pair] for pair in _ordered(layout, other, raked)]
+
+
+def _dealt(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
+    """The raked product says which thread and value a place has; this is its inverse."""
+    (other,) = others
+    assert isinstance(other, Lay)
+    product = _product(layout, other)
+    if product is None:
+        return False
+    tile = [product[pair] for pair in _ordered(layout, other, raked=True)]
+    return [tile[place] if place < len(tile) else -1 for place in values(result)] == list(range(len(tile)))
+
+
+def _cut(layout: Lay, coordinate: Argument) -> tuple[list[int], int]:
+    """The offsets of what a coordinate leaves free, the first mode innermost, and that of what it fixes."""
+    if coordinate is None:
+        return values(layout), 0
+    if not isinstance(coordinate, tuple):
+        assert isinstance(coordinate, int)
+        return [0], value(layout, coordinate)
+    free, fixed = [0], 0
+    for i, part in enumerate(coordinate):
+        more, start = _cut(mode(layout, i), part)
+        free, fixed = [offset + one for one in more for offset in free], fixed + start
+    return free, fixed
+
+
+def _chosen(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
+    found = [0]
+    for number in others:
+        assert isinstance(number, int)
+        found = [offset + own for own in values(mode(layout, number)) for offset in found]
+    return values(result) == found
+
+
+def _after(first: Lay, second: Lay, result: Lay) -> bool:
+    return values(result) == [one + two for two in values(second) for one in values(first)]
+
+
 def _completed(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
     (cotarget,) = others
     assert isinstance(cotarget, int)
@@ -140,10 +232,22 @@ def _recast(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
     return bits <= set[int]().union(*elements) and all(bits & element for element in elements)
 
 
-LAWS = {
+LAWS: dict[str, Callable[..., bool]] = {
     "composition": _composed,
     "logical_divide": _divided,
+    "zipped_divide": partial(_logical, flat=0),
+    "tiled_divide": partial(_logical, flat=1),
+    "flat_divide": partial(_logical, flat=2),
     "logical_product": _multiplied,
+    **dict.fromkeys(("zipped_product", "tiled_product", "flat_product"), _multiplied),
+    "blocked_product": partial(_placed, raked=False),
+    "raked_product": partial(_placed, raked=True),
+    "make_layout_tv": _dealt,
+    "slice_": lambda layout, others, result: values(result) == _cut(layout, others[0])[0],
+    "select": _chosen,
+    "group_modes": lambda layout, others, result: values(result) == values(layout),
+    "append": lambda layout, others, result: _after(layout, others[0], result),
+    "prepend": lambda layout, others, result: _after(others[0], layout, result),
     "complement": _completed,
     "recast_layout": _recast,
     "coalesce": lambda layout, others, result: values(result) == values(layout),

@@ -132,6 +132,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     )
 }  # fmt: skip
 OPERATIONS["recast_layout"] = lambda layout, new, old: cute.recast_layout(new, old, layout)
+OPERATIONS["select"] = lambda layout, *modes: cute.select(layout, mode=list(modes))
+OPERATIONS["group_modes"] = cute.group_modes
 OPERATIONS["coalesce"] = lambda layout, profile=None: cute.coalesce(layout, target_profile=profile)
 
 

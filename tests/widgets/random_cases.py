@@ -20,11 +20,12 @@ ONE = ("filter", "right_inverse", "left_inverse")
 TWO = ("blocked_product", "raked_product", "zipped_product", "tiled_product", "flat_product", "append", "prepend",
        "make_layout_tv")  # fmt: skip
 TILED = ("composition", "logical_divide", "zipped_divide", "tiled_divide", "flat_divide", "logical_product")
-SWIZZLED = (*TILED, "blocked_product", "raked_product", "append", "prepend", "coalesce", "filter", "recast_layout")
+SWIZZLED = (*TILED, "blocked_product", "raked_product", "append", "prepend", "coalesce", "filter", "recast_layout",
+            "select", "group_modes")  # fmt: skip
 # where strides may be negative: CuTe has no complement of such a layout
 SIGNED = ("filter", "right_inverse", "left_inverse", "coalesce", "composition", "append", "prepend", "slice_",
-          "recast_layout")  # fmt: skip
-OPERATIONS = (*ONE, *TWO, *TILED, "coalesce", "complement", "slice_", "recast_layout")
+          "select", "group_modes", "recast_layout")  # fmt: skip
+OPERATIONS = (*ONE, *TWO, *TILED, "coalesce", "complement", "slice_", "select", "group_modes", "recast_layout")
 
 
 def random_case(rng: random.Random, operation: str) -> Case:
@@ -44,6 +45,15 @@ def _others(rng: random.Random, operation: str, layout: Lay) -> tuple[Argument, 
         return (rng.choice(COTARGETS),)
     if operation == "slice_":
         return (_cut(rng, layout.shape),)
+    if operation == "select":
+        modes = layout.shape if isinstance(layout.shape, tuple) else (layout.shape,)
+        found = [rng.randrange(len(modes) + (rng.random() < 0.1)) for _ in range(rng.randint(1, 3))]
+        while prod(prod(leaves(modes[mode])) for mode in found if mode < len(modes)) > 1024:
+            found.pop()  # a mode twice may be large
+        return tuple(found)
+    if operation == "group_modes":
+        first = rng.randrange(_rank(layout))
+        return first, rng.randint(first + (rng.random() < 0.9), _rank(layout) + (rng.random() < 0.1))
     if operation == "recast_layout":
         return rng.choice(BITS), rng.choice(BITS)
     if operation == "coalesce":
@@ -78,6 +88,10 @@ def random_tiler(rng: random.Random, layout: Lay) -> Argument:
 def leaves(tree: Any) -> list[int]:
     """The numbers of a tree, in order."""
     return [leaf for branch in tree for leaf in leaves(branch)] if isinstance(tree, tuple) else [tree]
+
+
+def _rank(layout: Lay) -> int:
+    return len(layout.shape) if isinstance(layout.shape, tuple) else 1
 
 
 def _tree(rng: random.Random, depth: int) -> IntTree:

@@ -151,6 +151,9 @@ BAD_ARGUMENTS = [
     ("slice_", "", "type a coordinate, such as (1,_)"),
     ("slice_", "(1,_", "the parenthesis at character 1 is not closed"),
     ("recast_layout", "32", "type the new bits and the old bits, such as 32,16"),
+    ("select", "", "type the numbers of modes, such as 1,0"),
+    ("select", "(1,(0,2))", "type the numbers of modes, such as 1,0"),
+    ("group_modes", "1", "type the first mode and the one behind the last, such as 0,2"),
     ("slice_", "(1,?)", '"?" is a number known only at run time: type a number in its place'),
 ]  # fmt: skip
 
@@ -162,6 +165,8 @@ CASES = [
     ("(4,8):(0,1)", "filter", "", "8:1"),
     ("4:2", "complement", "24", "(2,3):(1,8)"),
     ("(4,8):(8,1)", "slice_", "(2,_)", "(8):(1)"),
+    ("((2,3),4,5):((1,2),6,24)", "select", "2,0", "(5,(2,3)):(24,(1,2))"),
+    ("((2,3),4,5):((1,2),6,24)", "group_modes", "1,3", "((2,3),(4,5)):((1,2),(6,24))"),
     ("(8,64):(64,1)", "recast_layout", "16,32", "(8,128):(128,1)"),
     ("(4,8):(8,1)", "make_layout_tv", "(2,2):(2,1)", "((8,4),(2,2)):((16,2),(8,1))"),
     ("S<3,4,3> o 0 o (8,64):(64,1)", "zipped_divide", "(4,8)", "S<3,4,3> o 0 o ((4,8),(2,8)):((64,1),(256,8))"),
