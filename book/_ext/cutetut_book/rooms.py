@@ -13,7 +13,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from .generated import BadData, table
+from .generated import BadData, table, with_code
 from .vendor import ROOT
 
 EMULATOR = ROOT / "cutetut" / "emulator"
@@ -83,17 +83,9 @@ class Rooms(SphinxDirective):
             raise self.error(f"rooms: {error}") from error
         for folder in ["", *said]:
             self.env.note_dependency(str(EMULATOR / folder / "__init__.py"))
-        body = [[nodes.literal("", name), _with_code(text)] for name, text in said.items()]
+        body = [[nodes.literal("", name), with_code(text)] for name, text in said.items()]
         folders = table(["folder", "what is in it"], body, ["rooms", "stacks"])
         return [nodes.raw("", picture(found), format="html"), folders]
-
-
-def _with_code(text: str) -> nodes.inline:
-    """A sentence in which what stands between backticks is code."""
-    out = nodes.inline()
-    for i, part in enumerate(text.split("`")):
-        out += nodes.literal("", part) if i % 2 else nodes.Text(part)
-    return out
 
 
 def setup(app: Sphinx) -> None:

@@ -10,18 +10,10 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from .generated import BadData, Cell, table
+from .generated import BadData, Cell, table, with_code
 from .vendor import ROOT
 
 RECORDED = ROOT / "tests" / "emulator" / "data" / "unreported.json"
-
-
-def worded(text: str) -> Cell:
-    """Text with code in backticks."""
-    cell = nodes.inline()
-    for i, part in enumerate(text.split("`")):
-        cell += nodes.literal("", part) if i % 2 else nodes.Text(part)
-    return cell
 
 
 def rows() -> Iterator[list[Cell]]:
@@ -30,8 +22,8 @@ def rows() -> Iterator[list[Cell]]:
     if not record:
         raise BadData("nothing is recorded")
     for row in record:
-        nearest = worded(f"{row['nearest']}: `{row['error']}`")
-        yield [worded(row["what"]), row["answer"], worded(row["why"]), nearest]
+        nearest = with_code(f"{row['nearest']}: `{row['error']}`")
+        yield [with_code(row["what"]), row["answer"], with_code(row["why"]), nearest]
 
 
 class Unreported(SphinxDirective):
