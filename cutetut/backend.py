@@ -123,6 +123,11 @@ def _gpu_obstacle(machine: Machine) -> str:
     return ""
 
 
+def missing_package(error: ModuleNotFoundError) -> str:
+    """Which package a command needs, and how to find out what to install."""
+    return f"it needs the package {error.name}, which is not installed; `python -m cutetut doctor` says what to type"
+
+
 _PREFIX = "cutetut-"  # of the folder for compiler output
 _active: Backend | None = None
 _dump_dir: str | None = None

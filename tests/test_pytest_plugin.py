@@ -100,7 +100,7 @@ def test_a_package_that_is_missing_is_told_in_a_line(project: Path, tmp_path: Pa
         env=environment | {"PYTHONPATH": os.pathsep.join(paths)}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 4 and "Traceback" not in done.stderr, done.stderr
-    assert "--emulate: it needs the package torch, which is not installed; `cutetut doctor`" in done.stderr
+    assert "--emulate: it needs the package torch, which is not installed; `python -m cutetut doctor`" in done.stderr
 
 
 def test_failures_have_the_emulators_explanation(project: Path) -> None:
