@@ -28,12 +28,12 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog=name, description=__doc__)
     top.add_argument("--version", action="version", version=f"cutetut {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
-    commands.add_parser("doctor", help="what this machine has, what will run where, what to do about problems")
+    commands.add_parser("doctor", help="show what this machine has, where kernels will run, and how to solve problems")
     _add_run_and_record(commands)
     _add_measurements(commands)
     _add_emulate(commands)
-    commands.add_parser("progress", help='the exercises whose checks have said "right" to you in JupyterLab')
-    cache = commands.add_parser("cache", help="the kernels that are kept on disk, compiled or disassembled")
+    commands.add_parser("progress", help="show which exercises you have solved in JupyterLab")
+    cache = commands.add_parser("cache", help="show how many compiled and disassembled kernels are kept on disk")
     cache.add_argument("--clear", action="store_true", help="remove them all")
     return top
 
@@ -42,8 +42,8 @@ def _add_run_and_record(commands: Subcommands) -> None:
     run = commands.add_parser("run", help="execute notebooks here, changing no file")
     record = commands.add_parser("record", help="on a Hopper GPU: execute notebooks and write their outputs")
     for command in (run, record):
-        command.add_argument("notebook", nargs="*", help="such as 00_start_here; all of _toc.yml if none is named")
-    at_a_time = "how many at a time; one for each core, up to 4"
+        command.add_argument("notebook", nargs="*", help="such as 00_start_here; all chapters if none is named")
+    at_a_time = "how many at a time; by default one for each core, up to 4"
     run.add_argument("--jobs", type=_count, metavar="N", help=at_a_time)
     and_alone = "a notebook that prints times is recorded alone, after the others"
     record.add_argument("--jobs", type=_count, metavar="N", help=f"{at_a_time}; {and_alone}")
@@ -77,23 +77,22 @@ def _add_emulate(commands: Subcommands) -> None:
     emulate.add_argument("-m", dest="module", action="store_true", help="run a module by its name, as python -m does")
     emulate.add_argument(
         "--warn", metavar="KINDS", default="",
-        help="warn and go on where a kernel does something undefined that is often harmless: unwritten values, "
-        "shuffle masks, races; --warn=uninitialized,shuffle,race names some of them",
+        help="warn instead of stopping where a kernel does something undefined that is often harmless: unwritten "
+        "values, shuffle masks, races; --warn=uninitialized,shuffle,race names some of them",
     )  # fmt: skip
     emulate.add_argument(
-        "--waive", metavar="KIND@FILE:LINE", action="append", default=[], help="accept one such error at one line"
+        "--waive", metavar="KIND@FILE:LINE", action="append", default=[], help="accept errors of one kind at one line"
     )
     for option, (variable, values, meaning) in SETTINGS.items():
         emulate.add_argument(option, metavar=values, help=f"{meaning} (or {variable} in the environment)")
     emulate.add_argument(
         "--gpus", type=_count, metavar="N",
-        help="how many GPUs the script sees, which run at the same time; 1, or as many as there are ranks, or as a "
-        "notebook asks for",
+        help="how many GPUs the script sees; by default one for each rank, or as many as a notebook asks for",
     )  # fmt: skip
     emulate.add_argument(
         "--ranks", type=_count, default=0, metavar="N",
         help="run the script N times at once, as torchrun --nproc-per-node N does; `emulate torchrun ...` and "
-        "`emulate -m torch.distributed.run ...` are understood, too",
+        "`emulate -m torch.distributed.run ...` work as well",
     )  # fmt: skip
     emulate.add_argument("--report", metavar="FILE", default="", help="write the findings to this file, as JSON")
     emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")

@@ -252,7 +252,7 @@ def test_the_remedy_for_such_a_loop_is_one() -> None:
 
 
 @pytest.mark.parametrize("counted", [True, False])
-def test_an_index_that_comes_too_late_for_a_tuple_is_told_in_plain_words(counted: bool) -> None:
+def test_an_index_that_comes_too_late_for_a_tuple_is_reported_in_plain_words(counted: bool) -> None:
     @cute.kernel
     def by_a_counter(x: cute.Tensor, y: cute.Tensor):
         for i in range(2):
@@ -297,6 +297,6 @@ def test_what_a_function_raises_is_a_hint_of_one_line() -> None:
         (RuntimeError("x --> f: IR verification failed: 'cute.copy' op is bad\n suggestion:"), "'cute.copy' op is bad"),
     ],
 )
-def test_an_error_is_told_in_one_line(error: Exception, line: str) -> None:
+def test_an_error_is_one_line(error: Exception, line: str) -> None:
     assert answers.one_line(error) == line
     assert len(answers.one_line(ValueError("word " * 100))) <= 200

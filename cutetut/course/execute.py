@@ -143,7 +143,7 @@ def _attempt(path: Path, options: dict[str, Any]) -> tuple[float, Any]:
 
 
 def _kill_kernels() -> None:
-    """End the kernels of all notebooks that are running; whoever waits for one is told that it died."""
+    """End the kernels of all notebooks that are running; whoever waits for one finds that it has died."""
     for each in list(_running):
         with contextlib.suppress(AttributeError, TypeError, OSError):  # one that has not started, or has ended
             os.kill(each.client.km.provisioner.pid, signal.SIGKILL)

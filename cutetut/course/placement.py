@@ -85,7 +85,7 @@ class Walk:
         self._functions: dict[ast.AST, Function] = {}  # by their definitions
         self._calls: list[ast.AST] = []
         self._returned: list[list[Any]] = []
-        self._placed = False  # whether torch was told a device for all that it makes
+        self._placed = False  # whether torch was given a device for all that it makes
 
     def read(self, cell: str, source: str) -> None:
         """Read the next cell. What is no Python, such as a shell command, is passed over."""

@@ -57,7 +57,7 @@ class Timer(Protocol):
     """What `measure` needs from a GPU; the tests pass one with a known clock."""
 
     def seconds(self, function: Callable[[], Any], launches: int) -> float:
-        """GPU time of so many calls back to back, from the first one's start to the last one's end."""
+        """GPU time of this many calls back to back, from the first one's start to the last one's end."""
 
     def rest(self, seconds: float) -> None:
         """Let the GPU idle."""

@@ -16,7 +16,7 @@ from typing import Any
 import cutetut_book
 import nbformat
 import pytest
-from cutetut_book import bugs, counted, generated, ordering, peers, rooms, unreported, vendor
+from cutetut_book import bugs, counted, folders, generated, ordering, peers, unreported, vendor
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import docutils_namespace
@@ -416,19 +416,19 @@ def test_a_record_that_cannot_be_shown_is_an_error(
     assert f"ERROR: {directive}" in said
 
 
-def emulator(folder: Path, docstring: str, **rooms: str) -> Path:
+def emulator(folder: Path, docstring: str, **folders: str) -> Path:
     """A package with folders, each with a docstring."""
-    for name, text in {".": docstring, **rooms}.items():
+    for name, text in {".": docstring, **folders}.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / "__init__.py").write_text(f'"""{text}"""\n')
     return folder
 
 
-def test_rooms_become_a_picture_and_a_table(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_become_a_picture_and_a_table(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "An emulator: `ptx/` (text to\ninstructions) and `units/` (a < b)."
     pretended = emulator(tmp_path / "e", text, ptx="What `PTX` is;\nno more.\n\nAnd this.", units="Units.")
-    monkeypatch.setattr(rooms, "EMULATOR", pretended)
-    said, pages = build({"index.md": "# Index\n\n```{rooms}\n```\n"})
+    monkeypatch.setattr(folders, "EMULATOR", pretended)
+    said, pages = build({"index.md": "# Index\n\n```{folders}\n```\n"})
     assert said == ""
     page = (pages / "index.html").read_text()
     drawn = re.findall("<text[^>]*>(.*?)</text>", page)
@@ -441,12 +441,12 @@ def test_rooms_become_a_picture_and_a_table(build: Build, tmp_path: Path, monkey
     [("An emulator.", "does not say what is in ptx/"), ("`ptx/` (text), `tpx/` (text)", "names tpx/"),
      (f"`ptx/` ({'text ' * 20})", "says more of ptx/ than fits"), ("", "has no docstring")],
 )  # fmt: skip
-def test_a_room_that_cannot_be_shown_is_an_error(
+def test_a_folder_that_cannot_be_shown_is_an_error(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
 ) -> None:
-    monkeypatch.setattr(rooms, "EMULATOR", emulator(tmp_path / "e", text, ptx="PTX."))
-    said, _ = build({"index.md": "# Index\n\n```{rooms}\n```\n"})
-    assert "ERROR: rooms" in said and reason in said
+    monkeypatch.setattr(folders, "EMULATOR", emulator(tmp_path / "e", text, ptx="PTX."))
+    said, _ = build({"index.md": "# Index\n\n```{folders}\n```\n"})
+    assert "ERROR: folders" in said and reason in said
 
 
 def test_the_table_of_settings_has_what_the_emulator_reads() -> None:

@@ -172,8 +172,8 @@ MISTAKES: list[Program] = [
 ]  # fmt: skip
 
 
-def told(program: Program, words: str) -> tuple[Report, str]:
-    """What is told of a program in which nothing orders two uses of memory, as data and as text."""
+def reported(program: Program, words: str) -> tuple[Report, str]:
+    """The report on a program in which nothing orders two uses of memory, as data and as text."""
     with pytest.raises(MissingBarrier, match=words) as caught:
         program(Data())
     report = caught.value.report
@@ -182,8 +182,8 @@ def told(program: Program, words: str) -> tuple[Report, str]:
 
 
 @pytest.mark.parametrize("program", MISTAKES, ids=lambda p: p.__name__)
-def test_launches_that_nothing_orders_are_told_with_both_lines(program: Program) -> None:
-    report, text = told(program, "nothing orders the two launches")
+def test_launches_that_nothing_orders_are_reported_with_both_lines(program: Program) -> None:
+    report, text = reported(program, "nothing orders the two launches")
     assert [side.source_text for side in report.sides] == [MIRRORED, DOUBLED]
     assert [side.kernel for side in report.sides] == ["mirror", "double"]
     assert "double was launched on " in text and "mirror was launched on " in text
@@ -213,7 +213,7 @@ def torch_writes_in_place(d: Data) -> None:
     on(d.second, run_mirror, d.t, d.y)
 
 
-def torch_writes_where_it_is_told(d: Data) -> None:
+def torch_writes_to_out(d: Data) -> None:
     with torch.cuda.stream(d.first):
         torch.mul(d.x, 3, out=d.t)
     on(d.second, run_mirror, d.t, d.y)
@@ -229,13 +229,13 @@ def torch_writes_after_the_event(d: Data) -> None:
 
 TORCHS: list[Program] = [
     torch_writes_on_another_stream, torch_writes_on_the_default_stream, torch_writes_for_the_default_stream,
-    torch_writes_in_place, torch_writes_where_it_is_told, torch_writes_after_the_event,
+    torch_writes_in_place, torch_writes_to_out, torch_writes_after_the_event,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("program", TORCHS, ids=lambda p: p.__name__)
-def test_what_torch_writes_and_a_launch_that_nothing_orders_are_told(program: Program) -> None:
-    report, text = told(program, "nothing orders the two")
+def test_what_torch_writes_and_a_launch_that_nothing_orders_are_reported(program: Program) -> None:
+    report, text = reported(program, "nothing orders the two")
     kernel, torchs = report.sides
     assert kernel.source_text == MIRRORED and kernel.kernel == "mirror"
     assert "3" in torchs.source_text and "torch's " in torchs.kernel and "test_streams.py:" in torchs.source
@@ -414,7 +414,7 @@ CORRECT: dict[str, Program] = {
 
 
 @pytest.mark.parametrize("name", CORRECT)
-def test_launches_that_are_in_order_are_not_told(name: str) -> None:
+def test_launches_that_are_in_order_are_not_reported(name: str) -> None:
     CORRECT[name](Data())
 
 

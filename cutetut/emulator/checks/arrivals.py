@@ -22,9 +22,9 @@ class Arrivals:
         """What threads make known as they arrive at an mbarrier of a CTA.
 
         A relaxed arrival passes on what fences have made ready.  In another CTA, what was stored before, or copied with
-        cp.async, arrives only if the arrival, or a fence before it, has the scope of the cluster.  Of what was read any
-        arrival tells: the consumers of NVIDIA's pipelines tell nothing else, and arrive at other CTAs with the scope of
-        the CTA.
+        cp.async, arrives only if the arrival, or a fence before it, has the scope of the cluster.  Any arrival
+        passes on what was read: the consumers of NVIDIA's pipelines have nothing else to pass on, and arrive at other
+        CTAs with the scope of the CTA.
         """
         order, m = self.machine.unit(Ordering), self.machine
         abroad = m.cta_of[threads] != cta

@@ -110,7 +110,7 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Turn:
-    """What a launch is told: how the host launched it, and the launches that may run at the same time."""
+    """What a launch is given: how the host launched it, and the launches that may run at the same time."""
 
     launched: str
     others: tuple[Footprint, ...] = ()
@@ -149,7 +149,7 @@ class Concurrency:
                         continue
                     at = self._changed(low, high) if after is ours.writes else low
                     if at is not None:
-                        self._tell(other, mine, first, second, at, before is theirs.reads)
+                        self._report(other, mine, first, second, at, before is theirs.reads)
 
     def _changed(self, low: int, high: int) -> int | None:
         """The first of these bytes that the launch has changed; who stores what is there already harms nobody."""
@@ -159,7 +159,7 @@ class Concurrency:
                 return low + int(differ[0]) if len(differ) else None
         return low
 
-    def _tell(self, other: Footprint, mine: Footprint, first: int, second: int, at: int, was_read: bool) -> None:
+    def _report(self, other: Footprint, mine: Footprint, first: int, second: int, at: int, was_read: bool) -> None:
         scheduler, inst = self.machine.scheduler, mine.body[second]
         place = self.machine.unit(Ordering).reports.place_of(at)
         did = "reads" if was_read else "writes"

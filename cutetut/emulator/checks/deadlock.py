@@ -48,7 +48,7 @@ def why(scheduler: Scheduler) -> EmulatorError:
 
 
 def _lines(waits: list[Wait]) -> list[str]:
-    """What is said of waits; of many, as of many CTAs that do the same, of the first ones only."""
+    """The lines that describe these waits: the first of them only, if many CTAs wait in the same way."""
     lines = [line for wait in waits[:SHOWN] for line in wait.lines]
     return [*lines, f"  and {len(waits) - SHOWN} more waits"] if len(waits) > SHOWN else lines
 

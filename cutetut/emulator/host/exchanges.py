@@ -189,8 +189,8 @@ def expect_waited(gpu: int, known: Known, touches: Iterable[Touch], what: str) -
 
 
 def _reported(error: EmulatorError) -> EmulatorError:
-    """The error, which whoever collects findings has been told of."""
-    error.tell()
+    """The error, after everyone who collects findings has its report."""
+    error.publish()
     return error
 
 

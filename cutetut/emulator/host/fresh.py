@@ -130,7 +130,7 @@ def is_fresh(words: np.ndarray) -> np.ndarray:
         return np.zeros(len(words), bool)
     values = HOST[WORD][index(words, WORD)]
     found = (values & _FIXED) == _FIXED
-    if found.any():  # else the values alone tell
+    if found.any():  # otherwise the values alone are enough
         these = words[found]
         at = _starts.searchsorted(these, "right") - 1
         found[found] = (at >= 0) & (these < _ends[at]) & (values[found] == pattern(these))

@@ -1,7 +1,7 @@
 """Device memory as PyTorch's caching allocator keeps it: the bytes of a tensor stay mapped after its end.
 
 A program may therefore use a freed tensor's memory without a fault, as some benchmarks do by mistake.  Here it may
-too, and is told so.
+too, with a warning.
 """
 
 from __future__ import annotations

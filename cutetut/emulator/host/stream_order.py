@@ -111,21 +111,21 @@ class Order:
 
     def exchange_over(self, moment: Moment, known: Known) -> None:
         """It has been done: who comes after it comes after this, too, which was not known when it was issued."""
-        times, told = self.exchanged.setdefault(moment.lane, ([], []))
+        times, brought = self.exchanged.setdefault(moment.lane, ([], []))
         times.append(moment.time)
-        told.append(known)
+        brought.append(known)
 
     def whole(self, moment: Moment) -> Moment:
-        """The same with what exchanges have told that come before it."""
+        """The same with what the exchanges before it have made known."""
         known = moment.known
         for lane, time in list(known.items()):
-            times, told = self.exchanged.get(lane, ((), ()))
+            times, brought = self.exchanged.get(lane, ((), ()))
             if at := bisect.bisect_right(times, time):
-                known = join(known, told[at - 1])
+                known = join(known, brought[at - 1])
         return Moment(moment.lane, moment.time, known)
 
     def all_hosts_know(self) -> list[Known]:
-        """What each rank's host has waited for, with what exchanges have told it."""
+        """What each rank's host has waited for, with what exchanges have made known to it."""
         return [self.whole(Moment(DEFAULT, 0, host)).known for host in self.hosts.values()]
 
     def forget_exchanges(self) -> None:

@@ -67,7 +67,7 @@ class Access:
 
 
 class Checks(Protocol):
-    """What the spaces of memory tell the checks about every access; each raises what it finds."""
+    """What the memory spaces call for every access; each method raises what it finds."""
 
     def uses(self, access: Access) -> Access:
         """An instruction that accesses memory is decoded; the same access."""

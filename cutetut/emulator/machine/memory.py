@@ -204,7 +204,7 @@ class GlobalMemory:
         return address
 
     def allows(self, address: int, nbytes: int) -> bool:
-        """Whether one thread may read so many bytes there; why not is told by `reach`."""
+        """Whether one thread may read this many bytes there; `reach` says why not."""
         found = self.find(address) if not address & nbytes - 1 else None
         return found is not None and address + nbytes <= found.end
 
