@@ -41,8 +41,14 @@ def parser() -> argparse.ArgumentParser:
 def _add_run_and_record(commands: Subcommands) -> None:
     run = commands.add_parser("run", help="execute notebooks here, changing no file")
     record = commands.add_parser("record", help="on a Hopper GPU: execute notebooks and write their outputs")
-    for command in (run, record):
-        command.add_argument("notebook", nargs="*", help="such as 00_start_here; all chapters if none is named")
+    named = run.add_mutually_exclusive_group()
+    named.add_argument("--list", action="store_true", help="only print the chapters' names")
+    for command in (named, record):
+        command.add_argument(
+            "notebook", nargs="*", default=[], help="such as 00_start_here; all chapters if none is named"
+        )
+    what = f"what runs the kernels (or {backend.VARIABLE} in the environment)"
+    run.add_argument("--backend", choices=("gpu", "emulator"), help=what)
     at_a_time = "how many at a time; by default one for each core, up to 4"
     run.add_argument("--jobs", type=_count, metavar="N", help=at_a_time)
     and_alone = "a notebook that prints times is recorded alone, after the others"
@@ -160,7 +166,12 @@ def _on_notebooks(options: argparse.Namespace) -> int:
 
     try:
         if options.command == "run":
-            return int(execute.run(options.notebook, options.jobs) > 0)
+            if options.list:
+                print(*(path.stem for path in notebooks.toc()), sep="\n")
+                return 0
+            if options.backend == "gpu" and (obstacle := backend.gpu_obstacle(backend.probe())):
+                raise backend.BackendError(f"--backend gpu: {obstacle}")
+            return int(execute.run(options.notebook, options.jobs, options.backend) > 0)
         if options.command == "bench-emulator":
             from cutetut.measure import emulator_bench
 

@@ -267,10 +267,42 @@ def test_parts_are_measured_side_by_side_by_programs_of_their_own(failed, status
 def test_run_returns_one_if_a_notebook_failed(monkeypatch):
     from cutetut.course import execute
 
-    monkeypatch.setattr(execute, "run", lambda names, jobs: 2)
+    monkeypatch.setattr(execute, "run", lambda *_: 2)
     assert main(["run"]) == 1
-    monkeypatch.setattr(execute, "run", lambda names, jobs: 0)
+    monkeypatch.setattr(execute, "run", lambda *_: 0)
     assert main(["run"]) == 0
+
+
+def test_run_lists_the_chapters_in_the_order_of_the_book(monkeypatch, capsys):
+    from cutetut.course import execute, notebooks
+
+    monkeypatch.setattr(execute, "run", None)  # nothing is executed
+    assert main(["run", "--list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    tree = re.findall(r"file: notebooks/(\w+)", (ROOT / "_toc.yml").read_text())
+    assert listed == tree and [notebooks.find(name).stem for name in listed] == listed
+    with pytest.raises(SystemExit):
+        main(["run", "--list", "00_start_here"])
+    assert "not allowed with" in capsys.readouterr().err
+
+
+def test_run_takes_the_backend(monkeypatch, capsys):
+    from cutetut.course import execute
+
+    asked = []
+
+    def run(names, jobs, chosen):
+        asked.append(chosen)
+        return 0
+
+    monkeypatch.setattr(execute, "run", run)
+    monkeypatch.setattr(backend, "probe", lambda: NO_GPU)
+    assert main(["run"]) == main(["run", "--backend", "emulator"]) == 0
+    assert main(["run", "--backend", "gpu"]) == 1
+    assert capsys.readouterr().err == "cutetut run: --backend gpu: no NVIDIA GPU was found\n"
+    monkeypatch.setattr(backend, "probe", lambda: HOPPER)
+    assert main(["run", "--backend", "gpu"]) == 0
+    assert asked == [None, "emulator", "gpu"]
 
 
 def test_record_takes_the_number_of_notebooks_at_a_time(monkeypatch, capsys):
@@ -295,7 +327,7 @@ def test_record_takes_the_number_of_notebooks_at_a_time(monkeypatch, capsys):
 def test_an_interruption_is_no_traceback(monkeypatch, capsys):
     from cutetut.course import execute
 
-    def interrupted(names, jobs):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(execute, "run", interrupted)
@@ -306,7 +338,7 @@ def test_an_interruption_is_no_traceback(monkeypatch, capsys):
 def test_a_full_disk_is_no_traceback(monkeypatch, capsys):
     from cutetut.course import execute
 
-    def full(names, jobs):
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(execute, "run", full)
