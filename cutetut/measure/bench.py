@@ -91,7 +91,11 @@ class CudaTimer:
         time.sleep(seconds)
 
     def clock_mhz(self, function: Callable[[], Any], launches: int) -> int | None:
-        """The clock of the GPU that torch uses, read while launches are still queued."""
+        """What nvidia-smi reads, once, of the GPU that torch uses, after these calls were queued.
+
+        Calls that end before nvidia-smi has started, as those of a burst may, have the clock from just after them.
+        Chapter 12's `clocks` counts an SM's cycles instead: right behind the calls, for 1 ms.
+        """
         for _ in range(launches):
             function()
         try:
