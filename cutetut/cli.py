@@ -158,7 +158,7 @@ def _with_kinds(argv: list[str]) -> list[str]:
 
 
 def _on_notebooks(options: argparse.Namespace) -> int:
-    """What runs or measures notebooks; a known problem ends in one clear message, without a traceback."""
+    """Run or measure notebooks; a known problem ends in one clear message, without a traceback."""
     from cutetut.course import execute, notebooks
     from cutetut.course.notebooks import NotebookError
     from cutetut.course.provenance import NotRecordable

@@ -151,7 +151,7 @@ atexit.register(_for_good.close)
 
 
 def gpus(number: int) -> list[str]:
-    """So many GPUs for the rest of the process, real ones or emulated, each of which may use the others' memory.
+    """Have `number` GPUs for the rest of the process, real or emulated, each of which may use the others' memory.
 
     Returns their names, "cuda:0" and so on. Raises Refused on a host that has GPUs, but too few, and where a program
     runs that was given fewer emulated ones.
@@ -181,7 +181,7 @@ def gpus(number: int) -> list[str]:
 
 @contextlib.contextmanager
 def _unchanged_process() -> Iterator[None]:
-    """Afterwards arguments, module search path, folder, `__main__` and the hook for errors are as before."""
+    """Restore arguments, module search path, folder, `__main__` and the hook for errors afterwards."""
     argv, path, folder, hook, main = sys.argv, list(sys.path), os.getcwd(), sys.excepthook, sys.modules["__main__"]
     try:
         yield
@@ -276,7 +276,7 @@ def _run_file(script: str) -> None:
 
 
 def _problem_of(notebook: str, ranks: int) -> str:
-    """Why a notebook cannot run, if that is so; raises ModuleNotFoundError where IPython is not installed."""
+    """Why a notebook cannot run, "" if it can; raises ModuleNotFoundError where IPython is not installed."""
     import IPython  # noqa: F401
 
     try:

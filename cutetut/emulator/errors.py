@@ -270,7 +270,7 @@ class InternalError(EmulatorError):
 
 @contextlib.contextmanager
 def own_failures(doing: str, locate: Callable[[InternalError], None] | None = None) -> Iterator[None]:
-    """Errors that are none of the kernel's become an InternalError.
+    """Turn errors that are not the kernel's into an InternalError.
 
     What says nothing about the emulator passes: no memory left, a closed pipe, a warning that was made an error.
     """

@@ -74,7 +74,7 @@ class Location:
     address: int | None = None
 
     def __str__(self) -> str:
-        """As messages call it."""
+        """Its name in messages."""
         if self.space == "shared":
             return f"shared memory at offset {self.offset}"
         if self.space == "global":

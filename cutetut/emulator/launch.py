@@ -161,7 +161,7 @@ class UnderWay:
 
 
 def _watch(machine: Machine) -> None:
-    """Tell memory which allocations the kernel may write: of others nobody needs to know who reads them when."""
+    """Tell memory which allocations the kernel may write: nobody needs to know who reads the others, and when."""
     kernel, memory = machine.kernel, machine.memory
     if kernel.writes is None:  # the same for every launch
         kernel.writes = writers(kernel)

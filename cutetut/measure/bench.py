@@ -204,7 +204,7 @@ def _take_turns(
     rounds: int,
     timer: Timer,
 ) -> dict[str, list[float]]:
-    """Seconds per launch of each side in each round; who goes first changes, so that neither has it cooler."""
+    """Seconds per launch of each side in each round; which one goes first alternates, so that neither runs cooler."""
     times: dict[str, list[float]] = {side: [] for side in sides}
     order = list(sides.items())
     for turn in range(rounds):

@@ -59,7 +59,7 @@ def with_code(text: str) -> nodes.inline:
 
 
 def instructions_by_unit(ops: dict[str, Any]) -> dict[str, list[Any]]:
-    """Group the opcode table by hardware unit, each unit's entries in the alphabet's order.
+    """Group the opcode table by hardware unit, each unit's entries in alphabetical order.
 
     Raises BadData when the table is empty.
     """

@@ -17,7 +17,7 @@ RECORDED = ROOT / "tests" / "emulator" / "data" / "unreported.json"
 
 
 def rows() -> Iterator[list[Cell]]:
-    """A row for each; raises BadData for a record without any."""
+    """A row for each mistake; raises BadData for a record without any."""
     record = json.loads(RECORDED.read_text())
     if not record:
         raise BadData("nothing is recorded")

@@ -40,7 +40,7 @@ class Arrivals:
         return ready.join(self.passed_on(here, cta, relaxed, scope, inst)) if len(here) else ready
 
     def _copies_elsewhere(self, cta: int) -> list[int]:
-        """The agents that stand for the cp.async of other CTAs: waiting for those makes them visible to who waits."""
+        """The agents that stand for the cp.async of other CTAs: the thread that waits for them sees the copies."""
         reports, m = self.machine.unit(Ordering).reports, self.machine
         return [agent for agent, kind in reports.kinds.items()
                 if kind == "cp.async" and m.cta_of[reports.owners[agent]] != cta]  # fmt: skip

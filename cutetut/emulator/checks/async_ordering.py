@@ -1,4 +1,4 @@
-"""The same order for what works beside the warps: copies, WGMMAs, and the memory that they read and write.
+"""The order of what works beside the warps: copies, WGMMAs, and the memory that they read and write.
 
 An asynchronous operation is an agent for as long as it runs: it starts with what its issuer knew, and who waits for
 it knows of it.  Operations that are waited for together, those of one mbarrier, of one warpgroup's WGMMAs, of one
@@ -164,7 +164,7 @@ class AsyncOrdering(UnitState):
         reports.report(reports.still_needed(Stamp.of(stamp), np.array([thread]), place, inst, verb), inst)
 
     def _late_for(self, found: np.ndarray, thread: int, reads: bool = False) -> np.ndarray:
-        """Which stamps one thread does not know of; of what its own warp did it knows."""
+        """Which stamps one thread does not know of; it knows what its own warp did."""
         clocks, warp = self.order.clocks, thread >> 5
         if _alike(found):
             stamp = Stamp.of(max(int(found.flat[0]), stamps.NOTHING))
@@ -274,7 +274,7 @@ class AsyncOrdering(UnitState):
         return self.remembered.of(cta, self.order.shadow.version)
 
     def readable(self, host: int, nbytes: int, thread: int, together: int) -> bool:
-        """Whether `check_reading` would find nothing wrong with any of these bytes; a False says nothing."""
+        """Whether `check_reading` would find nothing wrong with any of these bytes; False leaves it open."""
         copy = self.known_of(int(self.machine.cta_of[thread])).copy_over(host, host + nbytes)
         if copy is not None:
             agent, time = copy
@@ -416,7 +416,7 @@ class AsyncOrdering(UnitState):
     def note_global_read(
         self, hosts: np.ndarray, nbytes: int, thread: int, inst: int, agent: int, time: int
     ) -> None:
-        """A copy engine has begun to read global memory; who knows of its agent's time knows that it is done."""
+        """A copy engine has begun to read global memory; whoever knows of its agent's time knows that it is done."""
         shadow = self._written_region(hosts)
         if shadow is None:
             return

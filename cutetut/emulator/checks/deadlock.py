@@ -134,7 +134,7 @@ def _warpgroup(report: Report, warp: int) -> np.ndarray:
 
 
 def _others(report: Report, mates: np.ndarray, number: int) -> str:
-    """Where those are who are missing in front of a block."""
+    """Where the threads are that are missing in front of a block."""
     one_warp, texts = len(np.unique(mates // 32)) == 1, []
     for text, inst, group in _elsewhere(report, mates, number):
         texts.append(f"{_names(report, group, one_warp)} {text} {inst.opcode} ({report.short(inst)})")
@@ -144,7 +144,7 @@ def _others(report: Report, mates: np.ndarray, number: int) -> str:
 
 
 def _elsewhere(report: Report, mates: np.ndarray, number: int) -> Iterator[tuple[str, Instruction, np.ndarray]]:
-    """What those who are missing in front of a block do, at which instruction, and who they are."""
+    """What the threads do that are missing in front of a block, at which instruction, and which they are."""
     for status, text in ((READY, "go round in a loop at"), (WAITING, "wait at"), (PARKED, "stand at")):
         group = mates[report.status[mates] == status]
         if status == PARKED:

@@ -302,7 +302,7 @@ def stuck(scheduler: Scheduler, *, why: Callable[[Scheduler], EmulatorError], ow
 
 
 def accesses(shadow: Shadow, where: np.ndarray, stores: bool) -> Iterator[tuple[np.ndarray, bool]]:
-    """What a shadow remembers of granules: what wrote them and, for who stores there, what has read them."""
+    """What a shadow remembers of granules: what wrote them and, for a store, what has read them."""
     yield shadow.wrote[where], False
     assert isinstance(shadow.reads, LatestFirst) and isinstance(shadow.atomics, LatestFirst)
     for found in shadow.atomics.of(where):

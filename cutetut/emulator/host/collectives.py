@@ -110,7 +110,7 @@ def send(calls: Sequence[Call]) -> None:
 
 
 def nothing(calls: Sequence[Call]) -> None:
-    """All have come: a barrier."""
+    """A barrier: nothing is left to do once all have come."""
 
 
 def parts(tensor: torch.Tensor, sizes: list[int], ranks: int) -> list[torch.Tensor]:

@@ -417,7 +417,7 @@ def _unless_distributed(unwrap: Callable[..., tuple[Any, Any]]) -> Callable[...,
 
 
 def _one_gpu() -> None:
-    """The device is no more."""
+    """Undo `whole_device`: the device is gone."""
     together.abandon()
     stream_order.waits = lambda: None
     torch_streams.forget()

@@ -36,7 +36,7 @@ _environment: dict[str, str | None] = {}
 
 
 def install(dump_dir: str) -> None:
-    """Make this process's CuTe DSL compile for sm_90a and run kernels in the emulator; again does nothing.
+    """Make this process's CuTe DSL compile for sm_90a and run kernels in the emulator; a second call does nothing.
 
     PTX and cubin of every compilation are written to `dump_dir`.
     """

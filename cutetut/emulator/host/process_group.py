@@ -39,7 +39,7 @@ class MismatchedCalls(EmulatorError):
 
 
 def forget() -> None:
-    """No rank has come anywhere."""
+    """Forget all groups: no rank has called anything."""
     _meetings.clear()
 
 

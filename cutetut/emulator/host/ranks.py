@@ -42,7 +42,7 @@ class Failed(Exception):
 
 @dataclass(eq=False)
 class Rank:
-    """One of them. It can go on when `until` is true; `waits` says for what it waits, and where."""
+    """One rank. It can go on when `until` is true; `waits` says what it waits for, and where."""
 
     number: int
     kept: list[Any]
@@ -75,7 +75,7 @@ def number() -> int:
 
 
 def count() -> int:
-    """How many there are."""
+    """How many ranks there are."""
     return len(_ranks)
 
 

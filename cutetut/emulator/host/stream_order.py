@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 DEFAULT, LEGACY, PER_THREAD = 0, 1, 2  # streams that nobody creates; the first two are one
 # The default stream of GPU number 0 is 0 here, that of GPU 1 is -1, and so on: see `on_gpu`.
-Known = dict[Hashable, int]  # of each stream, up to its how-manieth work
+Known = dict[Hashable, int]  # of each stream, the number of its last work that is known
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Order:
         return Moment(lane, time, known)
 
     def exchange_over(self, moment: Moment, known: Known) -> None:
-        """It has been done: who comes after it comes after this, too, which was not known when it was issued."""
+        """It has ended: what comes after it comes after `known` as well, which was unknown when it was issued."""
         times, brought = self.exchanged.setdefault(moment.lane, ([], []))
         times.append(moment.time)
         brought.append(known)

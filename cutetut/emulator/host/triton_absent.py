@@ -222,7 +222,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             sys.modules.update(ours)
 
     def remove(self) -> None:
-        """There is no Triton again."""
+        """Take the stand-in away again."""
         sys.meta_path.remove(self)
         for name in [name for name in sys.modules if name.split(".")[0] == NAME]:
             del sys.modules[name]

@@ -1,4 +1,4 @@
-"""How an instruction uses memory: what it says to the spaces of memory, and they to the checks."""
+"""How an instruction uses memory: what it asks of the memory spaces, and they of the checks."""
 
 from __future__ import annotations
 

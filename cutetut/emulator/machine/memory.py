@@ -169,7 +169,7 @@ class GlobalMemory:
         return not allocation.watched and self.fresh is None and not access.scope
 
     def _checked(self, address: np.ndarray, sel: Selection, access: Access) -> None:
-        """Tell the checks, an allocation at a time."""
+        """Call the checks, an allocation at a time."""
         assert self.recent is not None and self.checks is not None
         found = self.recent
         if int(address.min()) >= found.start and int(address.max()) < found.end:

@@ -66,7 +66,7 @@ class Copies:
         order.arrived_many(hosts, self.nbytes, self.agents[rows], self.times[rows], self.inst)
 
     def finish(self, rows: np.ndarray) -> None:
-        """Some rows are complete, and somebody hears of it: their threads, or an mbarrier."""
+        """Some rows are complete, and their threads, or an mbarrier, learn of it."""
         self.arrive(rows)
         self.awaited |= rows
         if self.arrived.all():
