@@ -42,8 +42,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
             early_config.stash[_FOUND] = stack.enter_context(emulate.emulated_gpu())
         except ModuleNotFoundError as missing:
-            what = f"it needs the package {missing.name}, which is not installed"
-            raise pytest.UsageError(f"--emulate: {what}; `cutetut doctor` says what to type") from None
+            from cutetut import backend
+
+            raise pytest.UsageError(f"--emulate: {backend.missing_package(missing)}") from None
         except emulate.Refused as refused:
             raise pytest.UsageError(f"--emulate: {refused}") from None
         early_config.stash[_EMULATION] = stack

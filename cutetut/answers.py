@@ -168,7 +168,7 @@ def attempted(make: Callable[[], Made]) -> Made:
 
 
 def returned(function: Any, *arguments: Any) -> Any:
-    """Return what a reader's function returns. Raises NotYet for what is no function, and with what it raises."""
+    """Return what a reader's function returns. Raises NotYet if it is none, and with the error that it raises."""
     try:
         return function_of(function)(*arguments)
     except NotYet:
@@ -228,7 +228,7 @@ def _is_real(answer: Any) -> bool:
 
 
 def _is_whole(answer: Any) -> bool:
-    """Also of integers too large for a float."""
+    """Whether a number is whole; integers too large for a float are."""
     return isinstance(answer, abc_numbers.Integral) or math.isfinite(answer) and answer == int(answer)
 
 

@@ -98,7 +98,7 @@ def select(request: str | None = None, machine: Machine | None = None) -> Backen
         raise BackendError(f"CuTe DSL is not installed: pip install {DSL_PACKAGE}=={DSL_VERSION}")
     if machine.torch is None:
         raise BackendError("torch is not installed: pip install torch")
-    obstacle = _gpu_obstacle(machine)
+    obstacle = gpu_obstacle(machine)
     if request == "gpu" and obstacle:
         raise BackendError(f"{VARIABLE}=gpu, but {obstacle}; unset {VARIABLE} to run in the emulator")
     if request != "emulator" and not obstacle:
@@ -111,8 +111,8 @@ def select(request: str | None = None, machine: Machine | None = None) -> Backen
     return Backend("emulator", "cpu", f"{VARIABLE}=emulator" if request == "emulator" else obstacle)
 
 
-def _gpu_obstacle(machine: Machine) -> str:
-    """Why the GPU cannot be used; empty when it can."""
+def gpu_obstacle(machine: Machine) -> str:
+    """Why kernels cannot run on this machine's GPU; empty where they can."""
     if machine.gpu is None or machine.capability is None:
         return "no NVIDIA GPU was found"
     if machine.capability != CAPABILITY:
@@ -121,6 +121,11 @@ def _gpu_obstacle(machine: Machine) -> str:
     if not machine.torch_cuda:
         return f"{machine.gpu} is here, but torch {machine.torch} is a build without CUDA"
     return ""
+
+
+def missing_package(error: ModuleNotFoundError) -> str:
+    """Which package a command needs, and how to find out what to install."""
+    return f"it needs the package {error.name}, which is not installed; `python -m cutetut doctor` says what to type"
 
 
 _PREFIX = "cutetut-"  # of the folder for compiler output

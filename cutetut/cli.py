@@ -28,12 +28,12 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog=name, description=__doc__)
     top.add_argument("--version", action="version", version=f"cutetut {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
-    commands.add_parser("doctor", help="what this machine has, what will run where, what to do about problems")
+    commands.add_parser("doctor", help="show what this machine has, where kernels will run, and how to solve problems")
     _add_run_and_record(commands)
-    _add_bench(commands)
+    _add_measurements(commands)
     _add_emulate(commands)
-    commands.add_parser("progress", help='the exercises whose checks have said "right" to you in JupyterLab')
-    cache = commands.add_parser("cache", help="the kernels that are kept on disk, compiled or disassembled")
+    commands.add_parser("progress", help="show which exercises you have solved in JupyterLab")
+    cache = commands.add_parser("cache", help="show how many compiled and disassembled kernels are kept on disk")
     cache.add_argument("--clear", action="store_true", help="remove them all")
     return top
 
@@ -41,29 +41,26 @@ def parser() -> argparse.ArgumentParser:
 def _add_run_and_record(commands: Subcommands) -> None:
     run = commands.add_parser("run", help="execute notebooks here, changing no file")
     record = commands.add_parser("record", help="on a Hopper GPU: execute notebooks and write their outputs")
-    for command in (run, record):
-        command.add_argument("notebook", nargs="*", help="such as 00_start_here; all of _toc.yml if none is named")
-    at_a_time = "how many at a time; one for each core, up to 4"
+    named = run.add_mutually_exclusive_group()
+    named.add_argument("--list", action="store_true", help="only print the chapters' names")
+    for command in (named, record):
+        command.add_argument(
+            "notebook", nargs="*", default=[], help="such as 00_start_here; all chapters if none is named"
+        )
+    what = f"what runs the kernels (or {backend.VARIABLE} in the environment)"
+    run.add_argument("--backend", choices=("gpu", "emulator"), help=what)
+    at_a_time = "how many at a time; by default one for each core, up to 4"
     run.add_argument("--jobs", type=_count, metavar="N", help=at_a_time)
     and_alone = "a notebook that prints times is recorded alone, after the others"
     record.add_argument("--jobs", type=_count, metavar="N", help=f"{at_a_time}; {and_alone}")
 
 
-def _add_bench(commands: Subcommands) -> None:
-    bench = commands.add_parser(
-        "bench", help="on a Hopper GPU: measure chapters' kernels beside the vendor's; on any machine: the emulator"
-    )
-    what = bench.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "notebook", nargs="*", default=[], help="such as 04_scalar_fma_gemm; `emulator` for the emulator's own speed"
-    )
-    what.add_argument(
-        "--tables", action="store_true", help="measure nothing; update README's tables and the ladder from book/data"
-    )
+def _add_measurements(commands: Subcommands) -> None:
+    bench = commands.add_parser("bench", help="on a Hopper GPU: measure chapters' kernels beside the vendor's")
+    bench.add_argument("notebook", nargs="+", help="such as 04_scalar_fma_gemm")
     bench.add_argument(
         "--part", metavar="PART", action="append", default=[],
-        help="only one part of one notebook's measurements: its `benchmark_PART`; again for more of them; of the "
-        "emulator's: scalar, wgmma, peer, attention or, which is not done otherwise, notebooks",
+        help="measure one part of one notebook's table, by its function benchmark_PART; repeat it for several parts",
     )
     bench.add_argument(
         "--jobs", type=_count, metavar="N", default=1,
@@ -73,6 +70,12 @@ def _add_bench(commands: Subcommands) -> None:
         "--add", metavar="ROWS",
         help="only add rows to one notebook's table: a Python expression, which may use the names in its bench cells",
     )  # fmt: skip
+    emulator = commands.add_parser("bench-emulator", help="measure how fast the emulator is on this machine")
+    emulator.add_argument(
+        "part", nargs="*",
+        help="scalar, wgmma, peer, attention or notebooks; all but notebooks, which take minutes, if none is named",
+    )  # fmt: skip
+    commands.add_parser("tables", help="write what bench has measured into README's tables and the book's figure")
 
 
 def _add_emulate(commands: Subcommands) -> None:
@@ -80,23 +83,22 @@ def _add_emulate(commands: Subcommands) -> None:
     emulate.add_argument("-m", dest="module", action="store_true", help="run a module by its name, as python -m does")
     emulate.add_argument(
         "--warn", metavar="KINDS", default="",
-        help="warn and go on where a kernel does something undefined that is often harmless: unwritten values, "
-        "shuffle masks, races; --warn=uninitialized,shuffle,race names some of them",
+        help="warn instead of stopping where a kernel does something undefined that is often harmless: unwritten "
+        "values, shuffle masks, races; --warn=uninitialized,shuffle,race names some of them",
     )  # fmt: skip
     emulate.add_argument(
-        "--waive", metavar="KIND@FILE:LINE", action="append", default=[], help="accept one such error at one line"
+        "--waive", metavar="KIND@FILE:LINE", action="append", default=[], help="accept errors of one kind at one line"
     )
     for option, (variable, values, meaning) in SETTINGS.items():
         emulate.add_argument(option, metavar=values, help=f"{meaning} (or {variable} in the environment)")
     emulate.add_argument(
         "--gpus", type=_count, metavar="N",
-        help="how many GPUs the script sees, which run at the same time; 1, or as many as there are ranks, or as a "
-        "notebook asks for",
+        help="how many GPUs the script sees; by default one for each rank, or as many as a notebook asks for",
     )  # fmt: skip
     emulate.add_argument(
         "--ranks", type=_count, default=0, metavar="N",
         help="run the script N times at once, as torchrun --nproc-per-node N does; `emulate torchrun ...` and "
-        "`emulate -m torch.distributed.run ...` are understood, too",
+        "`emulate -m torch.distributed.run ...` work as well",
     )  # fmt: skip
     emulate.add_argument("--report", metavar="FILE", default="", help="write the findings to this file, as JSON")
     emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
@@ -117,8 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(options)
     except ModuleNotFoundError as missing:
-        what = f"it needs the package {missing.name}, which is not installed"
-        print(f"cutetut {options.command}: {what}; `python -m cutetut doctor` says what to type", file=sys.stderr)
+        print(f"cutetut {options.command}: {backend.missing_package(missing)}", file=sys.stderr)
         return 1
 
 
@@ -157,37 +158,33 @@ def _with_kinds(argv: list[str]) -> list[str]:
 
 
 def _on_notebooks(options: argparse.Namespace) -> int:
-    """run, record or bench; a known problem ends in one clear message, without a traceback."""
+    """Run or measure notebooks; a known problem ends in one clear message, without a traceback."""
     from cutetut.course import execute, notebooks
     from cutetut.course.notebooks import NotebookError
     from cutetut.course.provenance import NotRecordable
-    from cutetut.measure import bench, emulator_bench
+    from cutetut.measure import bench
 
     try:
         if options.command == "run":
-            return int(execute.run(options.notebook, options.jobs) > 0)
-        if options.notebook != ["emulator"]:
-            notebooks.expect_own(options.notebook if options.command == "record" else ())
-        if options.command == "record":
-            return int(execute.record(options.notebook, options.jobs) > 0)
-        if options.add is not None and (len(options.notebook) != 1 or options.notebook == ["emulator"]):
-            raise bench.BenchError("--add adds rows to the table of one notebook: name it")
-        if options.part and (options.add is not None or len(options.notebook) != 1):
-            raise bench.BenchError("--part measures a part of one notebook's table: name it, without --add")
-        if options.tables:
-            _write_tables()
-            return 0
-        if options.notebook == ["emulator"]:
+            if options.list:
+                print(*(path.stem for path in notebooks.toc()), sep="\n")
+                return 0
+            if options.backend == "gpu" and (obstacle := backend.gpu_obstacle(backend.probe())):
+                raise backend.BackendError(f"--backend gpu: {obstacle}")
+            return int(execute.run(options.notebook, options.jobs, options.backend) > 0)
+        if options.command == "bench-emulator":
+            from cutetut.measure import emulator_bench
+
             emulator_bench.run(options.part)
             return 0
-        wanted = [(name, part) for name in options.notebook for part in options.part or [""]]
-        if options.jobs > 1 and len(wanted) > 1:
-            return _bench_side_by_side(wanted, options.jobs)
-        for name, part in wanted:
-            if name == "emulator":
-                emulator_bench.run()
-                continue
-            print(f"wrote {bench.run(name, part) if options.add is None else bench.add(name, options.add)}")
+        notebooks.expect_own(options.notebook if options.command == "record" else ())
+        if options.command == "record":
+            return int(execute.record(options.notebook, options.jobs) > 0)
+        if options.command == "bench":
+            return _bench(options.notebook, options.part, options.jobs, options.add)
+        from cutetut.measure import tables
+
+        print(f"wrote {', '.join(tables.write()) or 'nothing: all is up to date'}")
         return 0
     except (backend.BackendError, NotebookError, NotRecordable, bench.BenchError, bench.NeedsGPU) as error:
         print(f"cutetut {options.command}: {error}", file=sys.stderr)
@@ -200,8 +197,24 @@ def _on_notebooks(options: argparse.Namespace) -> int:
         return 130
 
 
+def _bench(notebooks: Sequence[str], parts: Sequence[str], jobs: int, rows: str | None) -> int:
+    """Measure notebooks, or parts of one, or add rows to its table; returns the exit status."""
+    from cutetut.measure import bench
+
+    if rows is not None and len(notebooks) != 1:
+        raise bench.BenchError("--add adds rows to the table of one notebook: name it")
+    if parts and (rows is not None or len(notebooks) != 1):
+        raise bench.BenchError("--part measures a part of one notebook's table: name it, without --add")
+    wanted = [(name, part) for name in notebooks for part in parts or [""]]
+    if jobs > 1 and len(wanted) > 1:
+        return _bench_side_by_side(wanted, jobs)
+    for name, part in wanted:
+        print(f"wrote {bench.run(name, part) if rows is None else bench.add(name, rows)}")
+    return 0
+
+
 def _bench_side_by_side(wanted: Sequence[tuple[str, str]], jobs: int) -> int:
-    """Measure parts of notebooks in processes of their own, so many at once; the status for the shell."""
+    """Measure parts of notebooks in processes of their own, up to `jobs` at once; returns the exit status."""
     from cutetut.measure import turns
 
     commands = [["-m", "cutetut", "bench", name, *(["--part", part] if part else [])] for name, part in wanted]
@@ -244,13 +257,6 @@ def _progress() -> int:
     print(aligned(rows))
     print(f"{sum(each.key in kept for each in listed)} of {len(listed)} exercises are right; kept in {file}")
     return 0
-
-
-def _write_tables() -> None:
-    """Update what the README and the book show of all measurements."""
-    from cutetut.measure import tables
-
-    print(f"wrote {', '.join(tables.write()) or 'nothing: all is up to date'}")
 
 
 def command() -> None:

@@ -60,8 +60,8 @@ def run(
 ) -> int:  # fmt: skip
     """Run a script, a notebook or, by its name, a module as `__main__` with its arguments.
 
-    With ranks it runs so many times at once, as torchrun starts it; torchrun itself is understood, too. gpus: as many
-    as there are ranks, or as a notebook asks the function `gpus` for, or one.
+    ranks: how many copies of it run at once, as torchrun starts them; a call of torchrun itself works as well. gpus:
+    how many GPUs it sees; by default one for each rank, or as many as a notebook asks the function `gpus` for.
 
     Returns the exit status `python` would have.
 
@@ -151,7 +151,7 @@ atexit.register(_for_good.close)
 
 
 def gpus(number: int) -> list[str]:
-    """So many GPUs for the rest of the process, real ones or emulated, each of which may use the others' memory.
+    """Have `number` GPUs for the rest of the process, real or emulated, each of which may use the others' memory.
 
     Returns their names, "cuda:0" and so on. Raises Refused on a host that has GPUs, but too few, and where a program
     runs that was given fewer emulated ones.
@@ -181,7 +181,7 @@ def gpus(number: int) -> list[str]:
 
 @contextlib.contextmanager
 def _unchanged_process() -> Iterator[None]:
-    """Afterwards arguments, module search path, folder, `__main__` and the hook for errors are as before."""
+    """Restore arguments, module search path, folder, `__main__` and the hook for errors afterwards."""
     argv, path, folder, hook, main = sys.argv, list(sys.path), os.getcwd(), sys.excepthook, sys.modules["__main__"]
     try:
         yield
@@ -218,7 +218,7 @@ def _tolerated(warn: str, waive: Sequence[str]) -> dict[str, str]:
 
 
 def _as_ranks(number: int, script: str, module: bool) -> int:
-    """The same program so many times at once."""
+    """Run the program as `number` ranks at once."""
     from .emulator.host import torch_distributed  # imports torch.distributed, which takes a while
 
     def program(rank: int) -> int:
@@ -276,7 +276,7 @@ def _run_file(script: str) -> None:
 
 
 def _problem_of(notebook: str, ranks: int) -> str:
-    """Why a notebook cannot run, if that is so; raises ModuleNotFoundError where IPython is not installed."""
+    """Why a notebook cannot run, "" if it can; raises ModuleNotFoundError where IPython is not installed."""
     import IPython  # noqa: F401
 
     try:
@@ -309,7 +309,7 @@ def _run_cells(notebook: str) -> None:
 def _report(error: BaseException) -> None:
     """Print an exception as the interpreter does, without the frames of this package, its runners and the DSL."""
     if isinstance(error, EmulatorError):
-        error.tell()  # of a launch's it has been told already
+        error.publish()  # that of a launch has been published already
         if host_ranks.several():
             error.__context__ = None  # torch.distributed logs it on its way
     if not os.environ.get("CUTETUT_TRACEBACK"):

@@ -18,12 +18,12 @@ SEEDS = 4
 
 
 def moments(seeds: int) -> tuple[str, ...]:
-    """When operations complete: late, early, and at random from so many seeds."""
+    """When operations complete: late, early, and at random from each seed."""
     return ("late", "early", *(f"random:{seed}" for seed in range(seeds)))
 
 
 def schedules(seeds: int) -> tuple[str, ...]:
-    """Who runs next: in turn, and at random from so many seeds."""
+    """Who runs next: in turn, and at random from each seed."""
     return ("order", *(f"random:{seed}" for seed in range(seeds)))
 
 

@@ -10,7 +10,7 @@ MODULE, COMMAND = "torch.distributed.run", "torchrun"
 
 
 class NotOneHost(ValueError):
-    """Something is asked for that one process cannot stand for."""
+    """torchrun is asked for something that one process cannot stand in for."""
 
 
 @dataclass(frozen=True)

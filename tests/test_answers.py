@@ -209,13 +209,30 @@ def not_rewritten_either(y: cute.Tensor) -> None:
         y[i] = 1.0
 
 
-@pytest.mark.parametrize("part", [not_rewritten, not_rewritten_either])
-def test_a_loop_that_the_dsl_does_not_rewrite_is_told_with_its_remedy(part: Any) -> None:
+def by_if(y: cute.Tensor) -> None:
+    if y[0] > 0:
+        y[0] = 1.0
+
+
+def by_max(y: cute.Tensor) -> None:
+    y[0] = max(y[0], 1.0)
+
+
+REMEDIES = {
+    "use Python's range there, or put @cute.jit above": (not_rewritten, not_rewritten_either),
+    "a value that only a thread has: put @cute.jit above the function": (by_if, by_max),
+}
+
+
+@pytest.mark.parametrize(
+    ("part", "remedy"), [(part, remedy) for remedy, parts in REMEDIES.items() for part in parts]
+)
+def test_a_function_that_the_dsl_does_not_rewrite_is_reported_with_its_remedy(part: Any, remedy: str) -> None:
     @cute.kernel
     def kernel(x: cute.Tensor, y: cute.Tensor):
         part(y)
 
-    with pytest.raises(NotYet, match="use Python's range there, or put @cute.jit above"):
+    with pytest.raises(NotYet, match=remedy):
         answers.emulated(launch, torch.ones(32), torch.zeros(32), kernel)
 
 
@@ -235,7 +252,7 @@ def test_the_remedy_for_such_a_loop_is_one() -> None:
 
 
 @pytest.mark.parametrize("counted", [True, False])
-def test_an_index_that_comes_too_late_for_a_tuple_is_told_in_plain_words(counted: bool) -> None:
+def test_an_index_that_comes_too_late_for_a_tuple_is_reported_in_plain_words(counted: bool) -> None:
     @cute.kernel
     def by_a_counter(x: cute.Tensor, y: cute.Tensor):
         for i in range(2):
@@ -248,25 +265,6 @@ def test_an_index_that_comes_too_late_for_a_tuple_is_told_in_plain_words(counted
 
     with pytest.raises(NotYet, match="an index that is known while the kernel is traced"):
         answers.emulated(launch, torch.ones(32), torch.zeros(32), by_a_counter if counted else by_a_thread)
-
-
-def by_if(y: cute.Tensor) -> None:
-    if y[0] > 0:
-        y[0] = 1.0
-
-
-def by_max(y: cute.Tensor) -> None:
-    y[0] = max(y[0], 1.0)
-
-
-@pytest.mark.parametrize("part", [by_if, by_max])
-def test_a_decision_that_comes_too_late_for_python_is_told_with_its_remedies(part: Any) -> None:
-    @cute.kernel
-    def kernel(x: cute.Tensor, y: cute.Tensor):
-        part(y)
-
-    with pytest.raises(NotYet, match="a value that only a thread has: put @cute.jit above the function"):
-        answers.emulated(launch, torch.ones(32), torch.zeros(32), kernel)
 
 
 def test_outputs_may_be_written_to_and_inputs_may_not() -> None:
@@ -299,6 +297,6 @@ def test_what_a_function_raises_is_a_hint_of_one_line() -> None:
         (RuntimeError("x --> f: IR verification failed: 'cute.copy' op is bad\n suggestion:"), "'cute.copy' op is bad"),
     ],
 )
-def test_an_error_is_told_in_one_line(error: Exception, line: str) -> None:
+def test_an_error_is_one_line(error: Exception, line: str) -> None:
     assert answers.one_line(error) == line
     assert len(answers.one_line(ValueError("word " * 100))) <= 200

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cutetut import backend, doctor
-from cutetut.cli import main
+from cutetut.cli import main, parser
 from cutetut.doctor import Facts
-from cutetut.measure import turns
+from cutetut.measure import emulator_bench, turns
 
 ROOT = Path(__file__).resolve().parent.parent
 HOPPER = backend.Machine("NVIDIA H200", (9, 0), "2.11.0+cu130", True, backend.DSL_VERSION)
@@ -219,13 +221,32 @@ def test_wrong_usage_shows_how_it_is_used(args):
     assert "usage: python -m cutetut" in done.stderr
 
 
-@pytest.mark.parametrize("args", [["--tables"], ["emulator"], ["04_scalar_fma_gemm", "05_partition_c"]])
-def test_rows_are_added_to_one_notebook(capsys, args):
-    assert main(["bench", *args, "--add", "[]"]) == 1
+def test_rows_and_parts_belong_to_one_notebook(capsys):
+    both = ["04_scalar_fma_gemm", "05_partition_c"]
+    assert main(["bench", *both, "--add", "[]"]) == 1
     assert capsys.readouterr().err == "cutetut bench: --add adds rows to the table of one notebook: name it\n"
-    assert main(["bench", *args, "--part", "few"]) == 1
-    said = "the emulator's benchmark has no part few; there are: " if args == ["emulator"] else "--part measures a part"
-    assert said in capsys.readouterr().err
+    assert main(["bench", *both, "--part", "few"]) == 1
+    assert "--part measures a part" in capsys.readouterr().err
+
+
+def test_parts_of_the_emulators_benchmark(monkeypatch, capsys):
+    measured: list[str] = []
+    parts = {part: partial(measured.append, part) for part in emulator_bench.PARTS}
+    monkeypatch.setattr(emulator_bench, "PARTS", parts)
+    assert main(["bench-emulator"]) == main(["bench-emulator", "notebooks", "wgmma"]) == 0
+    assert measured == ["scalar", "wgmma", "peer", "attention", "notebooks", "wgmma"]
+    assert main(["bench-emulator", "few"]) == 1
+    assert "the emulator's benchmark has no part few; there are: scalar, wgmma" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["bench-emulator", "--help"])
+    listed = capsys.readouterr().out
+    assert all(part in listed for part in parts)
+
+
+def test_the_table_of_commands_has_all_of_them():
+    page = (ROOT / "book" / "how_it_runs.md").read_text()
+    (choices,) = (action.choices for action in parser()._actions if action.dest == "command")
+    assert choices is not None and sorted(re.findall(r"^\| `python -m cutetut ([\w-]+)", page, re.M)) == sorted(choices)
 
 
 @pytest.mark.parametrize(("failed", "status"), [([], 0), ([["-m", "cutetut", "bench", "04_a", "--part", "few"]], 1)])
@@ -246,10 +267,42 @@ def test_parts_are_measured_side_by_side_by_programs_of_their_own(failed, status
 def test_run_returns_one_if_a_notebook_failed(monkeypatch):
     from cutetut.course import execute
 
-    monkeypatch.setattr(execute, "run", lambda names, jobs: 2)
+    monkeypatch.setattr(execute, "run", lambda *_: 2)
     assert main(["run"]) == 1
-    monkeypatch.setattr(execute, "run", lambda names, jobs: 0)
+    monkeypatch.setattr(execute, "run", lambda *_: 0)
     assert main(["run"]) == 0
+
+
+def test_run_lists_the_chapters_in_the_order_of_the_book(monkeypatch, capsys):
+    from cutetut.course import execute, notebooks
+
+    monkeypatch.setattr(execute, "run", None)  # nothing is executed
+    assert main(["run", "--list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    tree = re.findall(r"file: notebooks/(\w+)", (ROOT / "_toc.yml").read_text())
+    assert listed == tree and [notebooks.find(name).stem for name in listed] == listed
+    with pytest.raises(SystemExit):
+        main(["run", "--list", "00_start_here"])
+    assert "not allowed with" in capsys.readouterr().err
+
+
+def test_run_takes_the_backend(monkeypatch, capsys):
+    from cutetut.course import execute
+
+    asked = []
+
+    def run(names, jobs, chosen):
+        asked.append(chosen)
+        return 0
+
+    monkeypatch.setattr(execute, "run", run)
+    monkeypatch.setattr(backend, "probe", lambda: NO_GPU)
+    assert main(["run"]) == main(["run", "--backend", "emulator"]) == 0
+    assert main(["run", "--backend", "gpu"]) == 1
+    assert capsys.readouterr().err == "cutetut run: --backend gpu: no NVIDIA GPU was found\n"
+    monkeypatch.setattr(backend, "probe", lambda: HOPPER)
+    assert main(["run", "--backend", "gpu"]) == 0
+    assert asked == [None, "emulator", "gpu"]
 
 
 def test_record_takes_the_number_of_notebooks_at_a_time(monkeypatch, capsys):
@@ -274,7 +327,7 @@ def test_record_takes_the_number_of_notebooks_at_a_time(monkeypatch, capsys):
 def test_an_interruption_is_no_traceback(monkeypatch, capsys):
     from cutetut.course import execute
 
-    def interrupted(names, jobs):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(execute, "run", interrupted)
@@ -285,7 +338,7 @@ def test_an_interruption_is_no_traceback(monkeypatch, capsys):
 def test_a_full_disk_is_no_traceback(monkeypatch, capsys):
     from cutetut.course import execute
 
-    def full(names, jobs):
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(execute, "run", full)

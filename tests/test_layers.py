@@ -6,6 +6,7 @@ How the emulator's own parts build on each other is in tests/emulator/test_impor
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,13 @@ MODULES = sorted(file for file in FOLDER.rglob("*.py") if file != FOLDER / "__in
 def test_every_part_has_its_place() -> None:
     parts = {file.relative_to(FOLDER).parts[0].removesuffix(".py") for file in MODULES}
     assert parts == set(LAYERS)
+
+
+def test_the_table_of_folders_names_every_part() -> None:
+    page = (FOLDER.parent / "book" / "contributing.md").read_text()
+    columns = re.findall(r"^\| (`cutetut/.*?) \|", page, re.MULTILINE)
+    names = [name for column in columns for name in re.findall(r"`(?:cutetut/)?(\w+)(?:/|\.py)`", column)]
+    assert sorted(names) == sorted(LAYERS)
 
 
 @pytest.mark.parametrize("part", LAYERS)

@@ -89,7 +89,7 @@ def run(project: Path, *options: str, **variables: str) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True, cwd=project, env=environment, timeout=300)
 
 
-def test_a_package_that_is_missing_is_told_in_a_line(project: Path, tmp_path: Path) -> None:
+def test_a_missing_package_is_one_line(project: Path, tmp_path: Path) -> None:
     folder = tmp_path / "without"
     folder.mkdir()
     (folder / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
@@ -100,7 +100,7 @@ def test_a_package_that_is_missing_is_told_in_a_line(project: Path, tmp_path: Pa
         env=environment | {"PYTHONPATH": os.pathsep.join(paths)}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 4 and "Traceback" not in done.stderr, done.stderr
-    assert "--emulate: it needs the package torch, which is not installed; `cutetut doctor`" in done.stderr
+    assert "--emulate: it needs the package torch, which is not installed; `python -m cutetut doctor`" in done.stderr
 
 
 def test_failures_have_the_emulators_explanation(project: Path) -> None:
@@ -161,7 +161,7 @@ def test_every_test_under_many_schedules(project: Path) -> None:
     assert "7 passed" in done.stdout, done.stdout  # 3 of test_right, and 4 of test_often, whose marker names 2
 
 
-def test_bad_options_are_told(project: Path) -> None:
+def test_bad_options_are_reported(project: Path) -> None:
     done = run(project, "--emulate", "--schedules", "-1")
     assert "it must be 0 or more" in done.stdout + done.stderr and done.returncode
 

@@ -17,7 +17,7 @@ def of_cells(sources: Iterable[str]) -> str:
 
 
 def without_imports(source: str) -> str:
-    """The text without its import statements; lines that are empty without them are left out, too.
+    """The text without its import statements, and without lines that are empty once those are gone.
 
     Text that is not valid Python, such as a cell with a shell command, is returned as it is.
     """

@@ -28,7 +28,7 @@ FOLDED = frozenset(("hide-input", "hide-cell", "remove-input", "remove-cell"))
 
 @dataclass(frozen=True)
 class Place:
-    """A cell of a chapter: its id, and the heading that what is meant stands under."""
+    """A cell of a chapter: its id, and the heading it stands under."""
 
     chapter: str
     cell: str
@@ -199,13 +199,13 @@ KINDS = {"names": False, "terms": True}  # the tables of exemptions, and whether
 
 
 def unexplained(entries: Iterable[Entry]) -> list[Entry]:
-    """What is used before it is explained, without what the chapter that uses it first is exempt from explaining."""
+    """What is used before it is explained, except what the first chapter to use it need not explain."""
     allowed = _allowed(KINDS)
     return [entry for entry in entries if entry.is_unexplained and _key(entry) not in allowed]
 
 
 def unneeded(entries: Iterable[Entry]) -> list[Exemption]:
-    """The exemptions of what is explained in time, or first used in another chapter."""
+    """The exemptions for what is explained in time after all, or first used in another chapter."""
     needed = {_key(entry) for entry in entries if entry.is_unexplained}
     return [one for key, one in _allowed(KINDS).items() if key not in needed]
 

@@ -33,7 +33,7 @@ class Rule:
     what: str
 
     def kept(self, value: float | None) -> bool:
-        """Whether a chapter keeps to it; what it has none of breaks nothing."""
+        """Whether a chapter keeps to the rule; without anything to measure it does."""
         return value is None or self.least <= value <= self.most
 
 
@@ -204,7 +204,7 @@ def _goals(cells: Sequence[Any]) -> int:
 
 
 def _honesty(cells: Sequence[Any]) -> float | None:
-    """The time to read that the chapter states over the one that follows from its text; None if it states none."""
+    """The reading time that the chapter states over the one computed from its text; None if it states none."""
     stated = re.search(r"Time to read:\**\s*(\d+)\s+minutes", cells[0].source)
     return int(stated[1]) / minutes(cells) if stated else None
 

@@ -15,18 +15,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Difference:
-    """The lines that go, marked "-", and those that come, marked "+", in their order; printed with their numbers."""
+    """The removed lines, marked "-", and the added ones, marked "+", in their order; printed with their numbers."""
 
     lines: tuple[str, ...]
 
     @property
     def gone(self) -> int:
-        """How many lines go."""
+        """How many lines were removed."""
         return sum(line.startswith("-") for line in self.lines)
 
     @property
     def come(self) -> int:
-        """How many lines come."""
+        """How many lines were added."""
         return sum(line.startswith("+") for line in self.lines)
 
     def __str__(self) -> str:

@@ -77,11 +77,12 @@ class ExecutionFailed(RuntimeError):
         self.failure = failure
 
 
-def run(names: Sequence[str | Path] = (), jobs: int | None = None) -> int:
-    """Execute notebooks (all of `_toc.yml` if none are named) on this machine's backend; change no file.
+def run(names: Sequence[str | Path] = (), jobs: int | None = None, backend: str | None = None) -> int:
+    """Execute notebooks (all of `_toc.yml` if none are named) here; change no file.
 
-    jobs: how many at a time; None: one for each core, up to MOST_JOBS. Prints a line with the time for each when it
-    ends, and the failures at the end. Returns how many failed. Raises ValueError for fewer jobs than one.
+    jobs: how many at a time; None: one for each core, up to MOST_JOBS. backend: as in `executed`. Prints a line with
+    the time for each when it ends, and the failures at the end. Returns how many failed. Raises ValueError for fewer
+    jobs than one.
     """
     paths = [find(name) for name in names] or notebooks.toc()
     jobs = _jobs(jobs)
@@ -95,7 +96,7 @@ def run(names: Sequence[str | Path] = (), jobs: int | None = None) -> int:
         if failed:
             failures[path] = done
 
-    _execute_all(paths, jobs, say, environment=environment)
+    _execute_all(paths, jobs, say, backend=backend, environment=environment)
     if failures:
         print(f"\n{len(failures)} of {len(paths)} notebooks failed:")
         for path in filter(failures.__contains__, paths):
@@ -143,7 +144,7 @@ def _attempt(path: Path, options: dict[str, Any]) -> tuple[float, Any]:
 
 
 def _kill_kernels() -> None:
-    """End the kernels of all notebooks that are running; whoever waits for one is told that it died."""
+    """End the kernels of all notebooks that are running; whoever waits for one finds that it has died."""
     for each in list(_running):
         with contextlib.suppress(AttributeError, TypeError, OSError):  # one that has not started, or has ended
             os.kill(each.client.km.provisioner.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What the curriculum's rules let pass, from `book/data/exemptions.toml`: each exemption has its reason.
+"""The exemptions from the curriculum's rules, in `book/data/exemptions.toml`: each has its reason.
 
 Tests fail for an exemption without a reason, and for one that is no longer needed.
 """
@@ -14,7 +14,7 @@ from cutetut.course import notebooks
 
 @dataclass(frozen=True)
 class Exemption:
-    """Something that a chapter may do against a rule: `what` is a name, a term, or a number of the contract."""
+    """Something a chapter may do that a rule forbids: `what` is a name, a term, or a number of the contract."""
 
     chapter: str
     what: str
@@ -31,7 +31,7 @@ class Family:
 
 
 def table() -> dict[str, Any]:
-    """The file as it is. Raises OSError, and ValueError for what is no TOML."""
+    """The file's content. Raises OSError, and ValueError if it is not TOML."""
     path = notebooks.project_root() / "book" / "data" / "exemptions.toml"
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
@@ -51,7 +51,7 @@ def families() -> list[Family]:
 
 
 def everyday() -> dict[str, str]:
-    """Terms of the glossary that are everyday words, too, which prose may use without a link, and the reason."""
+    """Terms of the glossary that are also everyday words, which prose may use without a link, and the reason."""
     return dict(table().get("everyday", {}))
 
 

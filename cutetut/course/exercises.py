@@ -55,7 +55,7 @@ class Exercise:
 
     @property
     def key(self) -> str:
-        """What it is called where progress is kept."""
+        """Its name in the list of solved exercises."""
         return f"{self.chapter}/{self.cell}"
 
 

@@ -50,7 +50,7 @@ def project_root() -> Path:
 
 
 def expect_own(names: Sequence[str | Path] = ()) -> None:
-    """What is written to must not be the installed package: notebooks with these names, or the curriculum if none.
+    """Refuse to write to the installed package: to notebooks with these names, or to the curriculum if none is named.
 
     Raises NotebookError.
     """
@@ -127,7 +127,7 @@ def read(name: str | Path) -> Any:
 
 
 def write(notebook: Any, path: Path) -> None:
-    """Write a notebook; what stops it halfway leaves the old file as it was."""
+    """Write a notebook; if that is interrupted, the old file stays as it was."""
     import nbformat
 
     replace_text(path, nbformat.writes(notebook).rstrip("\n") + "\n")
@@ -254,7 +254,7 @@ def notebook(name: str | Path) -> Notebook:
 
 
 def definitions(source: str) -> str:
-    """The imports, functions, classes and constants of a cell, without what it does besides.
+    """The imports, functions, classes and constants of a cell, without its other statements.
 
     A constant is a name in capitals that is assigned something without a call. Raises SyntaxError for text that is no
     Python.

@@ -56,7 +56,7 @@ DEPTH = 12  # of calls that are followed
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """A tensor of the CPU that a kernel is given: where, and what made it; lines count from 1 in their cell."""
+    """A CPU tensor that is passed to a kernel: where, and what made it; lines count from 1 in their cell."""
 
     chapter: str
     cell: str
@@ -85,10 +85,10 @@ class Walk:
         self._functions: dict[ast.AST, Function] = {}  # by their definitions
         self._calls: list[ast.AST] = []
         self._returned: list[list[Any]] = []
-        self._placed = False  # whether torch was told a device for all that it makes
+        self._placed = False  # whether torch was given a device for all that it makes
 
     def read(self, cell: str, source: str) -> None:
-        """Read the next cell. What is no Python, such as a shell command, is passed over."""
+        """Read the next cell. Anything that is not Python, such as a shell command, is skipped."""
         try:
             body = ast.parse(source).body
         except SyntaxError:
@@ -97,7 +97,7 @@ class Walk:
         self._block(body, self._module)
 
     def finish(self) -> None:
-        """Read every function once more as if it were called with arguments of which nothing is known."""
+        """Read every function once more as if it were called with arguments about which nothing is known."""
         read: set[ast.AST] = set()
         while unread := self._functions.keys() - read:  # reading one may define others
             for node in unread:
@@ -368,7 +368,7 @@ class Walk:
         return None
 
     def _torch(self, name: str, node: ast.Call, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Where the tensor lies that a function of torch makes."""
+        """Where a tensor lies that a function of torch makes."""
         if name == "set_default_device":
             self._placed = not any(isinstance(each, CpuName) for each in arguments)
         if name == "device":

@@ -51,7 +51,7 @@ class Many:
     keys: tuple[object, ...] = ()
 
     def one(self) -> Any:
-        """An item, whichever."""
+        """Any one of the items."""
         return joined(self.items)
 
     def at(self, key: object) -> Any:
@@ -118,7 +118,7 @@ class Scope:
 
 
 def joined(values: Iterable[Any]) -> Any:
-    """What a value may be that is one of these: on the CPU if one of them is."""
+    """A value that may be any of these: on the CPU if one of them is."""
     result: Any = None
     for index, value in enumerate(values):
         result = value if index == 0 else _either(result, value)
@@ -178,12 +178,12 @@ def looped(value: Any) -> Sequence[Any]:
 
 
 def element(value: Any) -> Any:
-    """What a tensor is made of, or of an unknown value nothing."""
+    """An element of a tensor, which lies where the tensor does; None for an unknown value."""
     return value if isinstance(value, Host | Device) else None
 
 
 def is_exact(value: Any) -> bool:
-    """Whether it is known what is in there, and in which order."""
+    """Whether its items and their order are known."""
     return isinstance(value, Many) and value.exact
 
 

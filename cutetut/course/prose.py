@@ -22,7 +22,7 @@ _WORD = re.compile(r"[^\W_][\w'’.-]*")
 
 
 def words(text: str) -> int:
-    """How many words a reader reads: code between backticks, too, but no fenced code, markup or addresses."""
+    """How many words a reader reads: code between backticks counts; fenced code, markup and addresses do not."""
     text = _ROLE.sub(lambda found: found["shown"], _FENCE.sub(" ", text))
     return len(_WORD.findall(_TAG.sub(" ", _LINK.sub(r"\1", text))))
 
@@ -88,7 +88,7 @@ class Term:
 
     @property
     def name(self) -> str:
-        """The one that stands for all."""
+        """The name that stands for all of them."""
         return self.names[0]
 
     def introduced(self, text: str) -> bool:

@@ -60,7 +60,7 @@ def collect() -> dict[str, str]:
 
 
 def of_several(facts: dict[str, str], gpus: int) -> dict[str, str]:
-    """The same of a run on so many such GPUs: "2 x NVIDIA H200"."""
+    """The same for a run on several such GPUs: "2 x NVIDIA H200"."""
     return facts if gpus == 1 else {**facts, "gpu": f"{gpus} x {facts['gpu']}"}
 
 

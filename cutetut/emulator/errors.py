@@ -52,8 +52,8 @@ class EmulatorError(Exception):
         self.notes: list[str] = []
         self.lanes: tuple[int, ...] = ()  # of the place's warp, those that do it
         self.others: list[tuple[Place, str]] = []  # the other program points that notes describe, and what they say
-        self.sides: list[Side] = []  # and those of which only the main text tells: who waits, who is missing
-        self.told = False
+        self.sides: list[Side] = []  # and those that only the main text names: who waits, who is missing
+        self.published = False
 
     def add(self, place: Place, what: str) -> None:
         """Add another program point: what happened there, and the lines."""
@@ -73,11 +73,11 @@ class EmulatorError(Exception):
             (*sides, *self.sides), self.locations,
         )  # fmt: skip
 
-    def tell(self) -> None:
-        """It is about to reach the program: who collects findings hears of it, once."""
-        if not self.told:
-            self.told = True
-            findings.tell(self.report)
+    def publish(self) -> None:
+        """Pass the report on to everyone who collects findings, once: the error is about to reach the program."""
+        if not self.published:
+            self.published = True
+            findings.publish(self.report)
 
     def __str__(self) -> str:
         lines = [self.what]
@@ -270,7 +270,7 @@ class InternalError(EmulatorError):
 
 @contextlib.contextmanager
 def own_failures(doing: str, locate: Callable[[InternalError], None] | None = None) -> Iterator[None]:
-    """Errors that are none of the kernel's become an InternalError.
+    """Turn errors that are not the kernel's into an InternalError.
 
     What says nothing about the emulator passes: no memory left, a closed pipe, a warning that was made an error.
     """
@@ -296,5 +296,5 @@ class EmulatorWarning(UserWarning):
 def warn(text: str, error: EmulatorError, file: str, line: int, registry: dict[Any, Any] | None = None) -> None:
     """Show a warning that was made as an error at a line of source; Python shows the same one of a registry once."""
     report = replace(error.report, severity="warning", text=text)
-    findings.tell(report)
+    findings.publish(report)
     warnings.warn_explicit(EmulatorWarning(text, report), EmulatorWarning, file, line, registry=registry)

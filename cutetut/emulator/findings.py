@@ -74,7 +74,7 @@ class Location:
     address: int | None = None
 
     def __str__(self) -> str:
-        """As messages call it."""
+        """Its name in messages."""
         if self.space == "shared":
             return f"shared memory at offset {self.offset}"
         if self.space == "global":
@@ -182,7 +182,7 @@ def role_of(opcode: str, space: str) -> str:
     return "reads" if role == MULTIPLIES and space else role
 
 
-# -- who wants to know -------------------------------------------------------------------------------
+# -- collecting findings -----------------------------------------------------------------------------
 
 _listeners: list[Callable[[Report], None]] = []
 
@@ -191,7 +191,7 @@ _listeners: list[Callable[[Report], None]] = []
 def collecting(listener: Callable[[Report], None] | None = None) -> Iterator[list[Report]]:
     """While it lasts, every finding of this process is added to the list, and `listener` is called with it.
 
-    An error is told when it ends a launch, whether or not the program catches it; of a warning every repetition counts.
+    An error is added when it ends a launch, whether or not the program catches it; a warning, whenever it is repeated.
     """
     found: list[Report] = []
 
@@ -207,7 +207,7 @@ def collecting(listener: Callable[[Report], None] | None = None) -> Iterator[lis
         _listeners.remove(add)
 
 
-def tell(report: Report) -> None:
-    """Something has been found."""
+def publish(report: Report) -> None:
+    """Pass a report on to everyone who collects findings."""
     for listener in list(_listeners):
         listener(report)

@@ -85,7 +85,7 @@ def launch(
 
 
 class UnderWay:
-    """A launch that runs as far as it is told to, so that several can take turns. Arguments as those of `launch`.
+    """A launch that runs a number of turns at a time, so that several can alternate. Arguments as those of `launch`.
 
     peer: the launch among those of other GPUs and streams that may run at the same time.
     """
@@ -118,7 +118,7 @@ class UnderWay:
             self.scheduler.begin_wave(0)
 
     def go_on(self, turns: int | None = None) -> bool:
-        """Run it, for so many turns at most; whether it has ended."""
+        """Go on with it, for at most `turns` turns; returns whether it has ended."""
         machine, scheduler = self.machine, self.scheduler
         with self._ends():
             with np.errstate(all="ignore"), own_failures("it ran the kernel", scheduler.locate):
@@ -139,7 +139,7 @@ class UnderWay:
 
     @property
     def report(self) -> LaunchReport:
-        """Of a launch that has ended."""
+        """The report of a launch that has ended."""
         seconds = time.perf_counter() - self.started
         return LaunchReport(self.name, self.machine.counters, seconds, self.machine.written, self.footprint)
 
@@ -155,13 +155,13 @@ class UnderWay:
             yield
         except BaseException as error:
             if isinstance(error, EmulatorError):
-                error.tell()
+                error.publish()
             self.close()
             raise
 
 
 def _watch(machine: Machine) -> None:
-    """Tell memory which allocations the kernel may write: of others nobody needs to know who reads them when."""
+    """Tell memory which allocations the kernel may write: nobody needs to know who reads the others, and when."""
     kernel, memory = machine.kernel, machine.memory
     if kernel.writes is None:  # the same for every launch
         kernel.writes = writers(kernel)

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-FIRST = 5.0  # seconds without a word
+FIRST = 5.0  # seconds before the first line
 REDRAWN = 0.5  # seconds, on a terminal; elsewhere each line comes after twice the time of the one before
 
 
 class Progress:
-    """Of one launch; `CUTETUT_PROGRESS=0` keeps it silent."""
+    """Shows how far one launch is; `CUTETUT_PROGRESS=0` keeps it silent."""
 
     def __init__(
         self, kernel: str, ctas: int, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic
@@ -27,7 +27,7 @@ class Progress:
         self.shown = False
 
     def at(self, done: int) -> None:
-        """So many CTAs are done."""
+        """Show that `done` CTAs are done, if it is time for another line."""
         seconds = self.clock() - self.started
         if self.silent or seconds < self.next:
             return
@@ -38,14 +38,14 @@ class Progress:
         self.shown = True
 
     def line(self, done: int, seconds: float) -> str:
-        """What is said after so many seconds."""
+        """The line to show after this many seconds."""
         text = f"cutetut: {self.kernel}: {done} of {self.ctas} CTAs done after {seconds:.0f} s"
         if not done:
             return text
         return f"{text}, about {max(1.0, seconds * (self.ctas - done) / done):.0f} s left"
 
     def close(self) -> None:
-        """The launch is over: on a terminal the line goes."""
+        """The launch has ended: remove the line from a terminal."""
         if self.shown and self.terminal:
             self.out.write("\r\x1b[K")
             self.out.flush()

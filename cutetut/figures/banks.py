@@ -76,7 +76,7 @@ def _draw_banks(axes: Axes, name: str, table: npt.NDArray[np.int64], column: int
 
 
 def _listed(banks: npt.NDArray[np.int64]) -> str:
-    """The first four of them, or the one that they all are."""
+    """The first four of them, or only one if they are all the same."""
     if (banks == banks[0]).all():
         return f"{banks[0]} only"
     return ", ".join(map(str, banks[:4].tolist())) + ", ..."

@@ -68,7 +68,7 @@ def ring_turns(stages: int, tiles: int, *, title: str = "") -> Picture:
         raise ValueError(f"{stages} stages and {tiles} tiles: at least one of each")
     figure = blank_figure(1.2 + 0.86 * tiles, 1.0 + 0.62 * stages)
     axes = figure.add_subplot()
-    said = []
+    lines = []
     for tile in range(tiles):
         stage, turn = tile % stages, tile // stages
         full, empty = turn & 1, turn & 1 ^ 1
@@ -76,7 +76,7 @@ def ring_turns(stages: int, tiles: int, *, title: str = "") -> Picture:
         axes.add_patch(Rectangle((tile + 0.04, stage + 0.06), 0.92, 0.88, facecolor=color, edgecolor=color))
         words = f"tile {tile}\nempty {empty}\nfull {full}"
         axes.text(tile + 0.5, stage + 0.5, words, color=PAPER, ha="center", va="center", linespacing=1.35)
-        said.append(f"tile {tile} in stage {stage}: wait(empty, {empty}) to fill it, wait(full, {full}) to read it")
+        lines.append(f"tile {tile} in stage {stage}: wait(empty, {empty}) to fill it, wait(full, {full}) to read it")
     for turn in range(-(-tiles // stages)):
         middle = min(turn * stages + stages / 2, tiles - 0.5)
         axes.text(middle, -0.12, f"turn {turn}", ha="center", va="bottom", color=(OURS, ACCENT)[turn % 2])
@@ -86,4 +86,4 @@ def ring_turns(stages: int, tiles: int, *, title: str = "") -> Picture:
     axes.set_xticks([])
     axes.tick_params(length=0)
     axes.set_title(title)
-    return Picture(figure, "\n".join(filter(None, [title, *said])))
+    return Picture(figure, "\n".join(filter(None, [title, *lines])))

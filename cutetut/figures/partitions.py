@@ -90,8 +90,8 @@ def stride_arrows(
 ) -> Picture:
     """Draw one thread's (rows, columns) table of offsets, with arrows for its strides.
 
-    steps: (label, (row, column) where the arrow starts, where it ends), in cells of the table. split: after so many
-    rows and columns there is a gap, as in the tile.
+    steps: (label, (row, column) where the arrow starts, where it ends), in cells of the table. split: after
+    how many rows and columns there is a gap, as in the tile.
     """
     table = np.asarray(offsets, dtype=np.int64)
     figure = blank_figure(6.6, 4.6)

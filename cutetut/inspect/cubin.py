@@ -231,7 +231,7 @@ def disassemble(cubin: bytes) -> dict[str, str]:
 
 
 def _identity(tool: Path) -> bytes:
-    """Another program at the same path has another."""
+    """What tells a program apart from another one at the same path."""
     status = tool.stat()
     return f"{tool.resolve()} {status.st_size} {status.st_mtime_ns}".encode()
 

@@ -51,7 +51,7 @@ def fault(function: Callable[..., Any], *args: Any) -> EmulatorError | None:
 def first_fault(function: Callable[..., Any], *args: Any, seeds: int = explore.SEEDS) -> explore.Failure | None:
     """As `fault`, but run it under many schedules: the first fault, with what reproduces it, or None.
 
-    Warps run in turn and in so many random orders, each while operations complete late, early and at so many random
+    Warps run in turn and in `seeds` random orders, each while operations complete late, early and at `seeds` random
     moments. Every run begins with the arguments as they are; without a fault those of the last are copied back.
     """
     with run.emulated():

@@ -22,7 +22,7 @@ from cutetut import backend
 Place = Callable[[Any, int], Any]  # a torch tensor and its position among the arguments -> the tensor that is used
 
 GUARD = 1 << 26  # bytes of address space on either side of a tensor that belong to nobody
-ALIGNMENT = 16  # bytes, at most, that CuTe is told of: what its widest copies need
+ALIGNMENT = 16  # bytes, the most that is declared to CuTe: what its widest copies need
 OWN_ALIGNMENT = 512  # bytes: where a GPU's memory would place a tensor of its own
 
 
@@ -109,7 +109,7 @@ def write_back(tensor: Any, copy: Any) -> None:
 
 
 def _copy(tensor: Any, around: int, modulus: int, offset: int) -> Any:
-    """A copy on the CPU with the same strides, so many bytes around it, at an address that is offset modulo modulus."""
+    """A copy on the CPU with the same strides, `around` bytes on either side, at an address of offset mod modulus."""
     import torch
 
     span = _span(tensor.detach())

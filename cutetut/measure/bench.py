@@ -57,7 +57,7 @@ class Timer(Protocol):
     """What `measure` needs from a GPU; the tests pass one with a known clock."""
 
     def seconds(self, function: Callable[[], Any], launches: int) -> float:
-        """GPU time of so many calls back to back, from the first one's start to the last one's end."""
+        """GPU time of this many calls back to back, from the first one's start to the last one's end."""
 
     def rest(self, seconds: float) -> None:
         """Let the GPU idle."""
@@ -91,7 +91,11 @@ class CudaTimer:
         time.sleep(seconds)
 
     def clock_mhz(self, function: Callable[[], Any], launches: int) -> int | None:
-        """The clock of the GPU that torch uses, read while launches are still queued."""
+        """What nvidia-smi reads, once, of the GPU that torch uses, after these calls were queued.
+
+        Calls that end before nvidia-smi has started, as those of a burst may, have the clock from just after them.
+        Chapter 12's `clocks` counts an SM's cycles instead: right behind the calls, for 1 ms.
+        """
         for _ in range(launches):
             function()
         try:
@@ -200,7 +204,7 @@ def _take_turns(
     rounds: int,
     timer: Timer,
 ) -> dict[str, list[float]]:
-    """Seconds per launch of each side in each round; who goes first changes, so that neither has it cooler."""
+    """Seconds per launch of each side in each round; which one goes first alternates, so that neither runs cooler."""
     times: dict[str, list[float]] = {side: [] for side in sides}
     order = list(sides.items())
     for turn in range(rounds):

@@ -62,7 +62,7 @@ def version(lt: Any) -> str:
 class Product:
     """C = A B^T for A (M, K), B (N, K) and C (M, N), row-major and on the GPU, by any proposed algorithm.
 
-    cuBLAS is column-major: it is told C^T = B A^T. Sums are float32; float8 adds fast and has scales of 1 on the GPU,
+    cuBLAS is column-major: it computes C^T = B A^T. Sums are float32; float8 adds fast and has scales of 1 on the GPU,
     as in `_scaled_mm` with `use_fast_accum`. Raises LtError for types that cuBLASLt does not take, and if it proposes
     nothing.
     """

@@ -23,7 +23,7 @@ PARTS = (TORCH, DSL, OURS, COMPILING, LAUNCHES, REST)
 def account(script: str, args: list[str]) -> tuple[int, dict[str, float]]:
     """The exit status of an emulated script, and the seconds of CPU of this process by what took them.
 
-    The script imports torch and CuTe DSL, too; here they come first, so that their cost is told apart.
+    The script imports torch and CuTe DSL, too; here they come first, so that their cost is counted apart.
     """
     spent: dict[str, float] = defaultdict(float)
     backend.activate_on_request()

@@ -1,4 +1,4 @@
-"""How fast the emulator runs one kernel, and what its time goes into: a part of `python -m cutetut bench emulator`.
+"""How fast the emulator runs one kernel, and what its time goes into: a part of `python -m cutetut bench-emulator`.
 
 This says nothing about a GPU. The scalar GEMM of chapter 04 is nearly all arithmetic; a GEMM with TMA, mbarriers and
 WGMMA is nearly all asynchronous operations; the attention of chapter 19 has both.

@@ -37,5 +37,5 @@ def captured(launches: Sequence[Launch]) -> Launch:
 
 
 def _replay(graph: Any, launches: tuple[Launch, ...]) -> None:
-    """Replay a graph; `launches` are what it was captured from, alive as long as whoever may call this."""
+    """Replay a graph; `launches` are what it was captured from, kept alive for as long as it can be replayed."""
     graph.replay()

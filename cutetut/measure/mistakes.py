@@ -51,8 +51,8 @@ def report(function: Callable[..., Any], *args: Any, seeds: int = 0) -> str:
     seeds: with some, the kernel runs under many schedules (`diagnose.first_fault`), and the report is of the first that
     fails, with what reproduces it.
     """
-    said = io.StringIO()
-    with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(said):
+    printed = io.StringIO()
+    with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(printed):
         warnings.simplefilter("always")
         if seeds:
             failure = first_fault(function, *args, seeds=seeds)
@@ -60,9 +60,9 @@ def report(function: Callable[..., Any], *args: Any, seeds: int = 0) -> str:
         else:
             diagnose(function, *args)
     ours = [str(w.message) for w in caught if issubclass(w.category, EmulatorWarning)]
-    told = dict.fromkeys(ours) if seeds else ours  # many runs tell the same
-    lines = [line for message in told for line in f"warning: {message}".splitlines()]
-    return "\n".join(line for line in [*lines, *said.getvalue().splitlines()] if "PTX line" not in line)
+    messages = dict.fromkeys(ours) if seeds else ours  # many runs repeat the same
+    lines = [line for message in messages for line in f"warning: {message}".splitlines()]
+    return "\n".join(line for line in [*lines, *printed.getvalue().splitlines()] if "PTX line" not in line)
 
 
 def faultless(text: str) -> bool:
@@ -84,7 +84,7 @@ def show(replacements: Iterable[tuple[str, str]]) -> None:
 
 
 def on_gpu(notebook: str, names: Sequence[str], launches: int = LAUNCHES, at_once: int = AT_ONCE) -> list[Outcome]:
-    """What became of each mistake of a chapter in so many launches: mistake, right, wrong, ended.
+    """What became of each mistake of a chapter, launched `launches` times: mistake, right, wrong, ended.
 
     at_once: how many processes compile side by side; the GPU is left to one at a time. ended: "ends", "hangs", what
     CUDA reports, or how the process died. Raises bench.BenchError where one could not be tried at all.
@@ -95,7 +95,7 @@ def on_gpu(notebook: str, names: Sequence[str], launches: int = LAUNCHES, at_onc
 
 
 def program(notebook: str, name: str, launches: int) -> list[str]:
-    """The command that tries one mistake of a chapter so many times."""
+    """The command that tries one mistake of a chapter `launches` times."""
     return [sys.executable, "-m", "cutetut.measure.mistakes", notebook, name, str(launches)]
 
 
@@ -146,7 +146,7 @@ def _signal(number: int) -> str:
 def trial(
     launch: Callable[[], None], right: Callable[[], bool], launches: int = LAUNCHES, patience: float = PATIENCE
 ) -> Outcome:
-    """Launch so many times, waiting `patience` seconds each time; count right and wrong results, say how it ended."""
+    """Launch `launches` times, each for `patience` seconds at most; count right and wrong results, say how it ended."""
     results: list[bool] = []
     ended = "ends"
     try:
@@ -162,7 +162,7 @@ def trial(
 
 
 def _finished_within(seconds: float) -> bool:
-    """Wait until the GPU has done all that was launched, at most so long; whether it has."""
+    """Wait at most this long for the GPU to do all that was launched; returns whether it has."""
     import torch
 
     launched = torch.cuda.Event()

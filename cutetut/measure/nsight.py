@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 PROGRAM_LIMIT = 600  # seconds for a program under ncu, which runs each kernel several times
+ANSWER_LIMIT = 60  # seconds for ncu's version
 
 
 class NothingCounted(RuntimeError):
@@ -57,10 +58,12 @@ def parse(text: str) -> list[dict[str, float]]:
 def version() -> str:
     """The version of Nsight Compute, such as "2025.3.1.0"; raises NothingCounted where it is missing or hangs."""
     try:
-        said = subprocess.run([tool(), "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+        done = subprocess.run(
+            [tool(), "--version"], capture_output=True, text=True, timeout=ANSWER_LIMIT, check=False
+        )
     except subprocess.TimeoutExpired as error:
-        raise NothingCounted(f"{tool()} --version gave no answer in 60 s") from error
-    found = re.search(r"Version ([\d.]+)", said)
+        raise NothingCounted(f"{tool()} --version gave no answer in {ANSWER_LIMIT} s") from error
+    found = re.search(r"Version ([\d.]+)", done.stdout)
     return found[1] if found else "unknown"
 
 

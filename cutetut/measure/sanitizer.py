@@ -1,4 +1,4 @@
-"""Programs under compute-sanitizer on a GPU: run one with a limit of time, and read what a tool has said of it.
+"""Programs under compute-sanitizer on a GPU: run one with a time limit, and read what a tool reports.
 
 A program prints the line `mistakes.COMPILED` before its first launch, from which on it has less time: what comes
 before, the imports and the compiler, takes long under a tool, and a kernel that hangs takes forever.
@@ -116,7 +116,7 @@ def _report(block: list[str]) -> str:
 
 
 def watched(notebook: str, names: Sequence[str], tools: Sequence[str] = TOOLS) -> list[mistakes.Outcome]:
-    """What each tool says of one launch of each mistake of a chapter: mistake, tool, said, ended.
+    """What each tool reports for one launch of each mistake of a chapter: mistake, tool, said, ended.
 
     said: its `reports`. ended: "right", "wrong", "hangs", what CUDA reported, or "not launched". Raises
     FileNotFoundError where compute-sanitizer is missing.

@@ -1,6 +1,6 @@
 """What the measurements in `book/data` say together: the headline tables and the ladder.
 
-`python -m cutetut bench --tables` writes the README's tables and the ladder's figure; a test fails when either is
+`python -m cutetut tables` writes the README's tables and the ladder's figure; a test fails when either is
 older than the measurements.
 """
 
@@ -23,7 +23,7 @@ SEQUENCE = 16384  # tokens, of attention
 VENDOR = "cuBLAS bfloat16"
 CUBLAS = (VENDOR, "cuBLAS", "torch")  # what rows call it; torch's product is cuBLAS'
 
-MARKS = ("<!-- measured: python -m cutetut bench --tables -->", "<!-- /measured -->")
+MARKS = ("<!-- measured: python -m cutetut tables -->", "<!-- /measured -->")
 
 
 def rung_row(rung: Rung, size: int, method: str) -> Row | None:

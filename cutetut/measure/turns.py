@@ -111,7 +111,7 @@ class _GivingWay:
 
 
 def side_by_side(commands: Sequence[Sequence[str]], jobs: int) -> list[Sequence[str]]:
-    """Run programs of this Python, so many at once, which take turns on the GPU; return those that failed.
+    """Run programs of this Python, `jobs` at once, which take turns on the GPU; return those that failed.
 
     commands: what follows `python`, such as ["-m", "cutetut", "bench", "14_persistent"], the first one first. What each
     prints is printed in one piece when it ends.

@@ -1,23 +1,22 @@
-"""The book's Sphinx extension refuses what it cannot show, and takes only the JavaScript that was pinned."""
+"""The book's Sphinx extension makes tables of recorded data, and refuses what it cannot show."""
 
 from __future__ import annotations
 
 import ast
 import base64
-import hashlib
 import io
 import json
 import re
 from collections.abc import Callable
 from html import unescape
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import cutetut_book
 import nbformat
 import pytest
-from cutetut_book import bugs, counted, generated, ordering, peers, rooms, unreported, vendor
+from cutetut_book import bugs, counted, folders, generated, ordering, peers, unreported, vendor
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import docutils_namespace
@@ -253,36 +252,6 @@ def test_the_extension_imports_no_test_code_and_nothing_by_name() -> None:
     assert not {name for name in found if name.split(".")[0] == "tests" or name == "importlib"}
 
 
-def test_changed_file_is_refused() -> None:
-    pinned = "sha512-" + base64.b64encode(hashlib.sha512(b"the file").digest()).decode()
-    vendor.check_integrity(b"the file", pinned, "x@1")
-    with pytest.raises(vendor.VendorError, match="x@1 is not the pinned file"):
-        vendor.check_integrity(b"another file", pinned, "x@1")
-
-
-def test_fetch_without_a_network_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vendor, "CACHE", tmp_path / "cache")
-    for key, value in {
-        "registry": "http://127.0.0.1:9/",
-        "fetch_retries": "0",
-        "cache": str(tmp_path),
-    }.items():
-        monkeypatch.setenv(f"npm_config_{key}", value)
-    with pytest.raises(vendor.VendorError, match="npm could not fetch @jupyter-widgets/html-manager@"):
-        vendor.fetch()
-    assert list((tmp_path / "cache").iterdir()) == []  # nothing half done is left to be mistaken for the files
-
-
-def test_fetched_files_are_those_of_the_manifest() -> None:
-    folder = vendor.fetch() / "vendor"
-    names = {path.name for path in folder.iterdir()}
-    assert {"embed-amd.js", "require.js", "tex-svg-full.js", "anywidget.js"} <= names
-    assert sum(name.endswith(".woff2") for name in names) == 4  # the widget manager's icons; the typeface
-    assert all(path.stat().st_size > 1000 for path in folder.glob("*.js"))
-    notice = (folder / "NOTICE.txt").read_text()
-    assert all(entry["package"] in notice for entry in json.loads(vendor.MANIFEST.read_text())["npm"])
-
-
 def bug(of: str, end: str, said: dict[str, list[str]], **more: str) -> dict[str, Any]:
     """A row of the record of planted bugs, whose every run ended alike."""
     return {"of": of, **more, **{tool: {"said": said.get(tool, []), "end": end} for tool in ("alone", *bugs.TOOLS)}}
@@ -311,17 +280,6 @@ def test_planted_bugs_become_totals_and_a_table(build: Build, tmp_path: Path, mo
         ["no count, k.py:9", "hangs", "nothing: the kernel hangs under every tool", "Deadlock"],
         ["no fence, k.py:7", "wrong 10 of 10", "nothing", "MissingFence"],
     ]
-
-
-@pytest.mark.parametrize("text", ["", "{}", '{"provenance": {}, "kernels": {}}'])
-def test_a_record_of_bugs_that_cannot_be_shown_is_an_error(
-    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
-    record = tmp_path / "sanitizer.json"
-    record.write_text(text)
-    monkeypatch.setattr(bugs, "RECORDED", record)
-    said, _ = build({"index.md": "# Index\n\n```{planted-bugs}\n```\n"})
-    assert "ERROR: planted-bugs" in said
 
 
 def test_recorded_counts_become_a_table(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,28 +351,6 @@ def test_what_is_not_reported_becomes_a_table(
     assert ">cp.async</span>" in page
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '[{"what": "it"}]'])
-def test_a_record_of_what_is_not_reported_that_cannot_be_shown_is_an_error(
-    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
-    record = tmp_path / "unreported.json"
-    record.write_text(text)
-    monkeypatch.setattr(unreported, "RECORDED", record)
-    said, _ = build({"index.md": "# Index\n\n```{unreported}\n```\n"})
-    assert "ERROR: unreported" in said
-
-
-@pytest.mark.parametrize("text", ["", "{}", '{"provenance": {}, "peers": []}'])
-def test_a_record_of_other_peoples_kernels_that_cannot_be_shown_is_an_error(
-    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
-    record = tmp_path / "peers.json"
-    record.write_text(text)
-    monkeypatch.setattr(peers, "RECORDED", record)
-    said, _ = build({"index.md": "# Index\n\n```{peers}\n```\n"})
-    assert "ERROR: peers" in said
-
-
 def mistake(what: str, error: str, **more: Any) -> dict[str, Any]:
     """A row of the record of unordered accesses."""
     row = {"name": what, "about": "Lanes", "what": what, "error": error, "all_lines": True, "warned": False,
@@ -457,30 +393,42 @@ def test_alarms_on_correct_kernels_are_said() -> None:
     assert text.startswith("The emulator reports 1 of 1 mistakes. In") and text.endswith("it wrongly reports flag.")
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"provenance": {}, "correct": {}, "mistakes": []}'])
-def test_a_record_of_unordered_accesses_that_cannot_be_shown_is_an_error(
-    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
-    record = tmp_path / "ordering.json"
+RECORDS = [  # of each directive: what of the book's extension shows it, its file, and texts that it cannot show
+    ("planted-bugs", bugs, "sanitizer.json", ["", "{}", '{"provenance": {}, "kernels": {}}']),
+    ("unreported", unreported, "unreported.json", ["", "{}", "[]", '[{"what": "it"}]']),
+    ("peers", peers, "peers.json", ["", "{}", '{"provenance": {}, "peers": []}']),
+    ("unordered", ordering, "ordering.json", ["", "{}", '{"provenance": {}, "correct": {}, "mistakes": []}']),
+]
+
+
+@pytest.mark.parametrize(
+    ("directive", "module", "file", "text"),
+    [pytest.param(*record, text, id=f"{record[0]}-{text}") for *record, texts in RECORDS for text in texts],
+)
+def test_a_record_that_cannot_be_shown_is_an_error(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directive: str, module: ModuleType, file: str,
+    text: str,
+) -> None:  # fmt: skip
+    record = tmp_path / file
     record.write_text(text)
-    monkeypatch.setattr(ordering, "RECORDED", record)
-    said, _ = build({"index.md": "# Index\n\n```{unordered}\n```\n"})
-    assert "ERROR: unordered" in said
+    monkeypatch.setattr(module, "RECORDED", record)
+    said, _ = build({"index.md": f"# Index\n\n```{{{directive}}}\n```\n"})
+    assert f"ERROR: {directive}" in said
 
 
-def emulator(folder: Path, docstring: str, **rooms: str) -> Path:
+def emulator(folder: Path, docstring: str, **folders: str) -> Path:
     """A package with folders, each with a docstring."""
-    for name, text in {".": docstring, **rooms}.items():
+    for name, text in {".": docstring, **folders}.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / "__init__.py").write_text(f'"""{text}"""\n')
     return folder
 
 
-def test_rooms_become_a_picture_and_a_table(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_become_a_picture_and_a_table(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "An emulator: `ptx/` (text to\ninstructions) and `units/` (a < b)."
     pretended = emulator(tmp_path / "e", text, ptx="What `PTX` is;\nno more.\n\nAnd this.", units="Units.")
-    monkeypatch.setattr(rooms, "EMULATOR", pretended)
-    said, pages = build({"index.md": "# Index\n\n```{rooms}\n```\n"})
+    monkeypatch.setattr(folders, "EMULATOR", pretended)
+    said, pages = build({"index.md": "# Index\n\n```{folders}\n```\n"})
     assert said == ""
     page = (pages / "index.html").read_text()
     drawn = re.findall("<text[^>]*>(.*?)</text>", page)
@@ -493,12 +441,12 @@ def test_rooms_become_a_picture_and_a_table(build: Build, tmp_path: Path, monkey
     [("An emulator.", "does not say what is in ptx/"), ("`ptx/` (text), `tpx/` (text)", "names tpx/"),
      (f"`ptx/` ({'text ' * 20})", "says more of ptx/ than fits"), ("", "has no docstring")],
 )  # fmt: skip
-def test_a_room_that_cannot_be_shown_is_an_error(
+def test_a_folder_that_cannot_be_shown_is_an_error(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
 ) -> None:
-    monkeypatch.setattr(rooms, "EMULATOR", emulator(tmp_path / "e", text, ptx="PTX."))
-    said, _ = build({"index.md": "# Index\n\n```{rooms}\n```\n"})
-    assert "ERROR: rooms" in said and reason in said
+    monkeypatch.setattr(folders, "EMULATOR", emulator(tmp_path / "e", text, ptx="PTX."))
+    said, _ = build({"index.md": "# Index\n\n```{folders}\n```\n"})
+    assert "ERROR: folders" in said and reason in said
 
 
 def test_the_table_of_settings_has_what_the_emulator_reads() -> None:

@@ -146,10 +146,15 @@ def test_c_by_tma_refuses_what_would_go_to_one_place(chapter: ModuleType, device
 
 def test_a_tensor_of_coordinates_makes_no_fragment(chapter: ModuleType, device: str) -> None:
     """The chapter's reason for `make_fragment_C` of a shape: where TMA stores C, its partition has no elements."""
-    fragment = "tCrC = tiled_mma.make_fragment_C(tCgC"
-    end = "\n    tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))  # descriptors, (1, M, K, stages)\n"
-    rest = end + exercises.cell(CHAPTER, "kernel").split(f"{fragment}.shape){end}")[1].split("    for kt in range(")[0]
-    of_tensor = (f"{fragment}.shape){rest}", f"{fragment}){rest}")
+    fragments = """
+    tCrC = tiled_mma.make_fragment_C(tCgC.shape)
+    tCrA = tiled_mma.make_fragment_A(thr_mma.partition_A(sA))  # descriptors, (1, M, K, stages)
+    tCrB = tiled_mma.make_fragment_B(thr_mma.partition_B(sB))  # descriptors, (1, N, K, stages)
+
+    # Copy: request the first stages - 1 tiles
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    for kt in"""  # which the kernel of `cutlass.pipeline` continues in another way
+    of_tensor = (fragments, fragments.replace("tCgC.shape", "tCgC"))
     tensors = [torch.zeros(128, columns, dtype=BF16, device=device) for columns in (64, 64, 128)]
     for lines, refused in (([], False), (chapter.TMA_OUT, True)):
         launch = notebooks.changed(CHAPTER, [*lines, of_tensor]).ring_gemm_launch

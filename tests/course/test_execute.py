@@ -36,6 +36,20 @@ def test_run_executes_every_notebook_and_touches_none(make, capsys):
     assert all(re.search(r" \d+\.\d s$", line) for line in lines)
 
 
+@pytest.mark.parametrize(("chosen", "found"), [(None, "auto"), ("emulator", "emulator")])
+def test_run_hands_the_backend_to_the_kernels(make, monkeypatch, chosen, found):
+    monkeypatch.setenv("CUTETUT_BACKEND", "auto")
+    make("04_a", f"import os; assert os.environ['CUTETUT_BACKEND'] == {found!r}")
+    assert execute.run(backend=chosen) == 0
+
+
+def test_what_c_code_prints_stays_out_of_the_progress_lines(make, capfd):
+    """A kernel repeats on its own standard output what C code, or a GPU's printf, prints in a cell."""
+    make("04_a", "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.puts(b'from C')\nlibc.fflush(None)")
+    assert execute.run() == 0
+    assert re.fullmatch(r"04_a +ok +\d+\.\d s\n", capfd.readouterr().out)
+
+
 def test_run_lists_failures_with_cell_line_and_error_and_goes_on(make, capsys):
     make("04_a", "x = 1", "def f():\n    return 1 / 0\n\nf()")
     make("05_b", "print(1)")

@@ -28,7 +28,7 @@ def increment(x: cute.Tensor):
 
 @pytest.fixture(autouse=True)
 def untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "_told_of_one_call", False)
+    monkeypatch.setattr(driver, "_explained_one_call", False)
     monkeypatch.setattr(cuda_api, "_warned", False)
 
 

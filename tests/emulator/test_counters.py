@@ -83,7 +83,7 @@ def test_global_sectors_are_the_distinct_blocks_of_32_bytes(case: Case) -> None:
     assert found.sectors(case.operation) - 4 == len(touched)  # 4: of the table, or of the output
     assert found.requests(case.operation) - 1 == 1
     assert found.bytes_asked("global", case.operation) - 128 == len(offsets) * case.nbytes
-    assert found.bytes_moved("global", case.operation) == 32 * found.sectors(case.operation)
+    assert found.traffic["global", case.operation].moved == 32 * found.sectors(case.operation)
 
 
 @pytest.mark.parametrize("case", [c for c in cases() if c.operation in ("atom", "red")], ids=identify)

@@ -1,4 +1,4 @@
-"""Who imports whom: only `host/` imports CuTe DSL, torch or cuda-python, and the emulator's rooms build on each other.
+"""Who imports whom: only `host/` imports CuTe DSL, torch or cuda-python, and the emulator's parts build on each other.
 
 An import for types only counts as well: whoever reads the importing module must know the imported one.
 """
@@ -60,10 +60,10 @@ def test_the_host_side_does_import_them() -> None:
     assert {name.split(".")[0] for name in found} >= {"torch", "cutlass", "cuda"}
 
 
-# -- the rooms, and which may import from which ----------------------------------------------------
+# -- the parts, and which may import from which ----------------------------------------------------
 
-# Each may import from those before it. A file of its own at the package's root is a room of one module.
-ROOMS = ("findings", "errors", "progress", "ptx", "numbers", "machine", "checks", "compiled", "units", "measure",
+# Each may import from those before it. A file of its own at the package's root is a part of one module.
+PARTS = ("findings", "errors", "progress", "ptx", "numbers", "machine", "checks", "compiled", "units", "measure",
          "decoding", "launch", "ptx_file", "host")  # fmt: skip
 
 Graph = dict[str, set[str]]
@@ -126,20 +126,20 @@ def circle(graph: Graph) -> list[str]:
 
 
 def upward(graph: Graph) -> set[tuple[str, str]]:
-    """Imports from a room further up; of a module in no room, all of them."""
-    height = {room: n for n, room in enumerate(ROOMS)}
+    """Imports from a part further up; of a module in no part, all of them."""
+    height = {part: n for n, part in enumerate(PARTS)}
     return {
         (name, target)
         for name, targets in graph.items()
         for target in targets
-        if height.get(target.split(".")[0], len(ROOMS)) > height.get(name.split(".")[0], -1)
+        if height.get(target.split(".")[0], len(PARTS)) > height.get(name.split(".")[0], -1)
     }
 
 
 GRAPH = module_graph(FOLDER)
 
 
-def test_a_room_imports_only_from_those_before_it() -> None:
+def test_a_part_imports_only_from_those_before_it() -> None:
     assert upward(GRAPH) == set()
 
 
@@ -147,8 +147,8 @@ def test_no_imports_run_in_a_circle() -> None:
     assert circle(GRAPH) == []
 
 
-def test_every_module_is_in_a_room_and_every_room_exists() -> None:
-    assert {name.split(".")[0] for name in GRAPH} == {"", *ROOMS}
+def test_every_module_is_in_a_part_and_every_part_exists() -> None:
+    assert {name.split(".")[0] for name in GRAPH} == {"", *PARTS}
     assert GRAPH[""] == set()
 
 
@@ -165,14 +165,14 @@ PACKAGE = {
     "units/__init__.py": "", "units/tma.py": "from ..machine.memory import HOST",
 }  # fmt: skip
 MISTAKES = {
-    "an import from a room further up": ("machine/memory.py", "from ..units.tma import decode"),
+    "an import from a part further up": ("machine/memory.py", "from ..units.tma import decode"),
     "one for types only": ("machine/memory.py", "if TYPE_CHECKING:\n    from ..units.tma import decode"),
     "one inside a function": ("machine/memory.py", "def f():\n    from ..units import tma"),
     "one by the full name": ("machine/memory.py", "import cutetut.emulator.units.tma"),
     "one from the full name": ("machine/memory.py", "from cutetut.emulator.units import tma"),
     "one from a folder in a folder": ("machine/deep/core.py", "from ...units import tma"),
     "one from a file at the root": ("errors.py", "from .machine import memory"),
-    "one of the whole room": ("machine/memory.py", "from .. import units"),
+    "one of the whole part": ("machine/memory.py", "from .. import units"),
 }
 
 
@@ -216,12 +216,12 @@ def test_a_circle_inside_a_room_would_be_seen(first: str, second: str, tmp_path:
     assert all(target in graph[name] for name, target in zip(found, found[1:], strict=False))
 
 
-def test_a_circle_through_a_room_s_init_would_be_seen(tmp_path: Path) -> None:
+def test_a_circle_through_a_part_s_init_would_be_seen(tmp_path: Path) -> None:
     files = {"__init__.py": "", "units/__init__.py": "from .a import x\ny = 1", "units/a.py": "from . import y"}
     assert set(circle(written(tmp_path, files))) == {"units", "units.a"}
 
 
-def test_a_module_outside_of_the_rooms_would_be_seen(tmp_path: Path) -> None:
+def test_a_module_outside_of_the_parts_would_be_seen(tmp_path: Path) -> None:
     graph = written(tmp_path, {"__init__.py": "", "errors.py": "", "extras.py": "from . import errors"})
     assert upward(graph) == {("extras", "errors")}
 

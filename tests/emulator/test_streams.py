@@ -1,10 +1,6 @@
-"""Launches on different streams: two that use the same memory need an event, or a wait, between them.
-
-What orders work is asked twice: of the emulator's clocks, and of a graph of all work built from CUDA's rules.
-"""
+"""Launches on different streams: two that use the same memory need an event, or a wait, between them."""
 # no `from __future__ import annotations`: CuTe DSL reads the annotations of the functions it compiles
 
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +15,6 @@ from cutlass.cute.runtime import from_dlpack
 from cutetut.emulator.errors import MissingBarrier
 from cutetut.emulator.findings import Report
 from cutetut.emulator.host import concurrent_launches, stream_order
-from cutetut.emulator.host.stream_order import Moment, Order
 
 pytestmark = [pytest.mark.emulator, pytest.mark.usefixtures("cuda_device")]
 N = 64
@@ -177,8 +172,8 @@ MISTAKES: list[Program] = [
 ]  # fmt: skip
 
 
-def told(program: Program, words: str) -> tuple[Report, str]:
-    """What is told of a program in which nothing orders two uses of memory, as data and as text."""
+def reported(program: Program, words: str) -> tuple[Report, str]:
+    """The report on a program in which nothing orders two uses of memory, as data and as text."""
     with pytest.raises(MissingBarrier, match=words) as caught:
         program(Data())
     report = caught.value.report
@@ -187,8 +182,8 @@ def told(program: Program, words: str) -> tuple[Report, str]:
 
 
 @pytest.mark.parametrize("program", MISTAKES, ids=lambda p: p.__name__)
-def test_launches_that_nothing_orders_are_told_with_both_lines(program: Program) -> None:
-    report, text = told(program, "nothing orders the two launches")
+def test_launches_that_nothing_orders_are_reported_with_both_lines(program: Program) -> None:
+    report, text = reported(program, "nothing orders the two launches")
     assert [side.source_text for side in report.sides] == [MIRRORED, DOUBLED]
     assert [side.kernel for side in report.sides] == ["mirror", "double"]
     assert "double was launched on " in text and "mirror was launched on " in text
@@ -218,7 +213,7 @@ def torch_writes_in_place(d: Data) -> None:
     on(d.second, run_mirror, d.t, d.y)
 
 
-def torch_writes_where_it_is_told(d: Data) -> None:
+def torch_writes_to_out(d: Data) -> None:
     with torch.cuda.stream(d.first):
         torch.mul(d.x, 3, out=d.t)
     on(d.second, run_mirror, d.t, d.y)
@@ -234,13 +229,13 @@ def torch_writes_after_the_event(d: Data) -> None:
 
 TORCHS: list[Program] = [
     torch_writes_on_another_stream, torch_writes_on_the_default_stream, torch_writes_for_the_default_stream,
-    torch_writes_in_place, torch_writes_where_it_is_told, torch_writes_after_the_event,
+    torch_writes_in_place, torch_writes_to_out, torch_writes_after_the_event,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("program", TORCHS, ids=lambda p: p.__name__)
-def test_what_torch_writes_and_a_launch_that_nothing_orders_are_told(program: Program) -> None:
-    report, text = told(program, "nothing orders the two")
+def test_what_torch_writes_and_a_launch_that_nothing_orders_are_reported(program: Program) -> None:
+    report, text = reported(program, "nothing orders the two")
     kernel, torchs = report.sides
     assert kernel.source_text == MIRRORED and kernel.kernel == "mirror"
     assert "3" in torchs.source_text and "torch's " in torchs.kernel and "test_streams.py:" in torchs.source
@@ -419,7 +414,7 @@ CORRECT: dict[str, Program] = {
 
 
 @pytest.mark.parametrize("name", CORRECT)
-def test_launches_that_are_in_order_are_not_told(name: str) -> None:
+def test_launches_that_are_in_order_are_not_reported(name: str) -> None:
     CORRECT[name](Data())
 
 
@@ -432,73 +427,3 @@ def test_a_race_between_launches_can_be_made_a_warning(monkeypatch: pytest.Monke
 def test_without_the_device_cuda_nothing_is_compared() -> None:
     concurrent_launches.stop()
     reads_early(Data())
-
-
-# -- the order itself ------------------------------------------------------------------------------
-
-BLOCKING, STREAMS = {3, 4}, [0, 3, 4, 5, 6]
-LEGACY = 0
-
-
-def reachable_from(edges: dict[int, set[int]], start: int) -> set[int]:
-    """Everything that work comes after, through any number of edges."""
-    found: set[int] = set()
-    todo = [start]
-    while todo:
-        todo += (new := edges[todo.pop()] - found)
-        found |= new
-    return found
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_the_order_is_that_of_the_graph_of_all_work(seed: int) -> None:
-    """Nodes are what is issued, an edge leads to each piece of work that CUDA's rules put directly before it."""
-    rng, order = random.Random(seed), Order()
-    edges: dict[int, set[int]] = {}
-    work: dict[int, Moment] = {}
-    for stream in BLOCKING:
-        order.created(stream, blocking=True)
-    last: dict[int, int] = {}  # by stream, its last node
-    events: dict[int, int] = {}
-    host: set[int] = set()
-    for number in range(60):
-        stream, event = rng.choice(STREAMS), rng.randrange(3)
-        action = rng.choice(["launch"] * 4 + ["record", "record", "wait", "wait", "host", "host for event"])
-        before = {node for other, node in last.items() if other == stream or LEGACY in (stream, other)
-                  and {stream, other} - {LEGACY} <= BLOCKING} | host  # fmt: skip
-        if action == "host for event":
-            order.host_waits_for_event(event)
-            host |= {events[event]} if event in events else set()
-            continue
-        edges[number] = before
-        if action == "launch":
-            work[number] = order.issue(stream)
-        elif action == "record":
-            order.record(event, stream)
-            events[event] = number
-        elif action == "wait":
-            order.wait(stream, event)
-            edges[number] = before | ({events[event]} if event in events else set())
-        else:
-            order.host_waits(stream)
-            host |= {number}
-        last[stream] = number
-    for later, moment in work.items():
-        past = reachable_from(edges, later)
-        assert [one for one in work if one != later and moment.after(work[one])] == [
-            one for one in work if one != later and one in past
-        ]
-
-
-def test_work_of_a_graph_is_after_what_its_branch_waited_for() -> None:
-    capture = Order()
-    one = capture.issue(7)
-    capture.record(1, 7)
-    two = capture.issue(7)
-    capture.wait(8, 1)
-    three = capture.issue(8)
-    start = Moment(5, 3, {5: 2, 6: 1})
-    first, second, third = (moment.within(start, 9) for moment in (one, two, three))
-    assert second.after(first) and third.after(first) and not third.after(second) and not second.after(third)
-    assert third.after(Moment(6, 1, {})) and not third.after(Moment(6, 2, {}))
-    assert not one.within(start, 10).after(first), "another run of the graph"

@@ -207,7 +207,7 @@ def test_the_source_names_each_machine_once_and_the_span_of_dates(book):
 def test_the_tables_follow_the_measurements(book, capsys):
     project = book("04_scalar_fma_gemm", scalar())
     assert tables.stale() == ["README.md", "ladder.svg"]
-    assert main(["bench", "--tables"]) == 0
+    assert main(["tables"]) == 0
     assert capsys.readouterr().out == "wrote README.md, ladder.svg\n"
     text = (project / "README.md").read_text()
     assert text.startswith("before\n\n<!-- measured") and text.endswith("<!-- /measured -->\n\nafter\n")
@@ -231,7 +231,7 @@ def test_a_figure_is_stale_by_its_numbers_and_not_by_its_outlines(book):
 def test_a_readme_without_its_marks_is_refused(book, capsys):
     project = book("04_scalar_fma_gemm", scalar())
     (project / "README.md").write_text("nothing here")
-    assert main(["bench", "--tables"]) == 1
+    assert main(["tables"]) == 1
     assert "README.md must hold '<!-- measured" in capsys.readouterr().err
 
 
@@ -252,4 +252,4 @@ def test_an_svg_is_the_same_on_every_run_and_says_what_it_shows():
 
 
 def test_readme_and_ladder_show_what_was_measured():
-    assert tables.stale() == [], "type: python -m cutetut bench --tables"
+    assert tables.stale() == [], "type: python -m cutetut tables"

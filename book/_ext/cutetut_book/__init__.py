@@ -16,6 +16,7 @@ from . import (
     counted,
     exercises,
     explained,
+    folders,
     front,
     generated,
     ladder,
@@ -24,7 +25,6 @@ from . import (
     peers,
     provenance,
     recorded,
-    rooms,
     still,
     unreported,
     vendor,
@@ -47,7 +47,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     for part in (offline, provenance, still, card, colab, front, explained):
         part.setup(app)
     for directives in (
-        generated, bugs, ordering, unreported, counted, contract, exercises, peers, rooms, ladder, recorded,
+        generated, bugs, ordering, unreported, counted, contract, exercises, peers, folders, ladder, recorded,
     ):  # fmt: skip
         directives.setup(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

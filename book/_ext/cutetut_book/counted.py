@@ -34,7 +34,7 @@ class LeftOut(NamedTuple):
 
 
 def launches(record: Mapping[str, Any]) -> dict[str, Counts]:
-    """What was counted of each launch, by the names of the counts; what was not measured is left out."""
+    """What was counted for each launch, by the names of the counts; what was not measured is left out."""
     return {
         name: {what: value for what, value in zip(record["metrics"], counts, strict=True) if value is not None}
         for name, counts in record["launches"].items()
@@ -64,7 +64,7 @@ def rows(found: Mapping[str, Counts], left_out: Sequence[LeftOut]) -> list[list[
 
 
 def held_equal(found: Mapping[str, Counts], left_out: Sequence[LeftOut], compared: Sequence[str]) -> int:
-    """How many recorded counts that are not zero the emulator is held to."""
+    """How many recorded counts, zeros left out, the emulator has to match."""
     return sum(
         value != 0 and what in compared and what not in hidden(name, left_out)
         for name, counts in found.items()

@@ -57,7 +57,7 @@ def sought(entry: Entry) -> str:
 
 
 def lettered(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    """The entries that are explained somewhere, by initial letter, in the alphabet's order."""
+    """The entries that are explained somewhere, by initial letter, in alphabetical order."""
     found = sorted((e for e in entries if e.section), key=lambda e: (sought(e).casefold(), e.name))
     return {letter: list(group) for letter, group in itertools.groupby(found, key=initial)}
 

@@ -50,8 +50,16 @@ def _code(text: str) -> Cell:
     return nodes.literal("", text) if text else ""
 
 
+def with_code(text: str) -> nodes.inline:
+    """Text in which what stands between backticks is code."""
+    out = nodes.inline()
+    for i, part in enumerate(text.split("`")):
+        out += nodes.literal("", part) if i % 2 else nodes.Text(part)
+    return out
+
+
 def instructions_by_unit(ops: dict[str, Any]) -> dict[str, list[Any]]:
-    """Group the opcode table by hardware unit, each unit's entries in the alphabet's order.
+    """Group the opcode table by hardware unit, each unit's entries in alphabetical order.
 
     Raises BadData when the table is empty.
     """

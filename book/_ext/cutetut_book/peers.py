@@ -1,4 +1,4 @@
-"""The directive `{peers}`: kernels that other people wrote, and what came of running them in the emulator.
+"""The directive `{peers}`: kernels that other people wrote, and how they ran in the emulator.
 
 The runs were recorded in `tests/emulator/data/peers.json`, which `python -m tests.emulator.peers` writes.
 """

@@ -10,28 +10,20 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from .generated import BadData, Cell, table
+from .generated import BadData, Cell, table, with_code
 from .vendor import ROOT
 
 RECORDED = ROOT / "tests" / "emulator" / "data" / "unreported.json"
 
 
-def worded(text: str) -> Cell:
-    """Text with code in backticks."""
-    cell = nodes.inline()
-    for i, part in enumerate(text.split("`")):
-        cell += nodes.literal("", part) if i % 2 else nodes.Text(part)
-    return cell
-
-
 def rows() -> Iterator[list[Cell]]:
-    """A row for each; raises BadData for a record without any."""
+    """A row for each mistake; raises BadData for a record without any."""
     record = json.loads(RECORDED.read_text())
     if not record:
         raise BadData("nothing is recorded")
     for row in record:
-        nearest = worded(f"{row['nearest']}: `{row['error']}`")
-        yield [worded(row["what"]), row["answer"], worded(row["why"]), nearest]
+        nearest = with_code(f"{row['nearest']}: `{row['error']}`")
+        yield [with_code(row["what"]), row["answer"], with_code(row["why"]), nearest]
 
 
 class Unreported(SphinxDirective):

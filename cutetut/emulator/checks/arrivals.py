@@ -22,9 +22,9 @@ class Arrivals:
         """What threads make known as they arrive at an mbarrier of a CTA.
 
         A relaxed arrival passes on what fences have made ready.  In another CTA, what was stored before, or copied with
-        cp.async, arrives only if the arrival, or a fence before it, has the scope of the cluster.  Of what was read any
-        arrival tells: the consumers of NVIDIA's pipelines tell nothing else, and arrive at other CTAs with the scope of
-        the CTA.
+        cp.async, arrives only if the arrival, or a fence before it, has the scope of the cluster.  Any arrival
+        passes on what was read: the consumers of NVIDIA's pipelines have nothing else to pass on, and arrive at other
+        CTAs with the scope of the CTA.
         """
         order, m = self.machine.unit(Ordering), self.machine
         abroad = m.cta_of[threads] != cta
@@ -40,7 +40,7 @@ class Arrivals:
         return ready.join(self.passed_on(here, cta, relaxed, scope, inst)) if len(here) else ready
 
     def _copies_elsewhere(self, cta: int) -> list[int]:
-        """The agents that stand for the cp.async of other CTAs: waiting for those makes them visible to who waits."""
+        """The agents that stand for the cp.async of other CTAs: the thread that waits for them sees the copies."""
         reports, m = self.machine.unit(Ordering).reports, self.machine
         return [agent for agent, kind in reports.kinds.items()
                 if kind == "cp.async" and m.cta_of[reports.owners[agent]] != cta]  # fmt: skip

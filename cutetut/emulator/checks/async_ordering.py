@@ -1,4 +1,4 @@
-"""The same order for what works beside the warps: copies, WGMMAs, and the memory that they read and write.
+"""The order of what works beside the warps: copies, WGMMAs, and the memory that they read and write.
 
 An asynchronous operation is an agent for as long as it runs: it starts with what its issuer knew, and who waits for
 it knows of it.  Operations that are waited for together, those of one mbarrier, of one warpgroup's WGMMAs, of one
@@ -25,7 +25,7 @@ from .stamps import Stamp
 
 @state
 class AsyncOrdering(UnitState):
-    """What copies and WGMMAs tell the checks."""
+    """What copies and WGMMAs report to the checks."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
@@ -100,7 +100,7 @@ class AsyncOrdering(UnitState):
             stamp = Stamp.of(int(wrote[at]))
             place = order.reports.place(shadow, address(at))
             if stamp.agent < order.clocks.warps:
-                order.reports.tell(order.reports.copied_over(stamp, thread, place, inst, "a copy to"), inst)
+                order.reports.report(order.reports.copied_over(stamp, thread, place, inst, "a copy to"), inst)
         shadow.wrote[where] = stamps.IN_FLIGHT
         self._changed(host, nbytes)
 
@@ -161,10 +161,10 @@ class AsyncOrdering(UnitState):
         """A copy writes where others read, as a stamp says, and nothing orders the two."""
         reports = self.order.reports
         place = reports.place(shadow, host)
-        reports.tell(reports.still_needed(Stamp.of(stamp), np.array([thread]), place, inst, verb), inst)
+        reports.report(reports.still_needed(Stamp.of(stamp), np.array([thread]), place, inst, verb), inst)
 
     def _late_for(self, found: np.ndarray, thread: int, reads: bool = False) -> np.ndarray:
-        """Which stamps one thread does not know of; of what its own warp did it knows."""
+        """Which stamps one thread does not know of; it knows what its own warp did."""
         clocks, warp = self.order.clocks, thread >> 5
         if _alike(found):
             stamp = Stamp.of(max(int(found.flat[0]), stamps.NOTHING))
@@ -261,7 +261,7 @@ class AsyncOrdering(UnitState):
             host = shadow.start + int(chunks[row]) * CHUNK + (column << shadow.shift)
             stamp = Stamp.of(int(found[row, column]))
             error = order.reports.not_met(stamp, thread, order.reports.place(shadow, host), verb, inst)
-            order.reports.tell(error, inst)
+            order.reports.report(error, inst)
 
     def note_reading(self, chunks: np.ndarray, agent: int, time: int, inst: int) -> None:
         """The async proxy starts to read chunks that have been checked."""
@@ -274,7 +274,7 @@ class AsyncOrdering(UnitState):
         return self.remembered.of(cta, self.order.shadow.version)
 
     def readable(self, host: int, nbytes: int, thread: int, together: int) -> bool:
-        """Whether `check_reading` would find nothing wrong with any of these bytes; a False says nothing."""
+        """Whether `check_reading` would find nothing wrong with any of these bytes; False leaves it open."""
         copy = self.known_of(int(self.machine.cta_of[thread])).copy_over(host, host + nbytes)
         if copy is not None:
             agent, time = copy
@@ -312,9 +312,9 @@ class AsyncOrdering(UnitState):
         stamp = Stamp.of(int(found[row, column]))
         place = order.reports.place(shadow, shadow.start + int(chunks[row]) * CHUNK + (column << shadow.shift))
         if stamp.agent < order.clocks.warps:
-            order.reports.tell(order.reports.not_fenced(stamp, thread, place, verb, inst, False), inst)
+            order.reports.report(order.reports.not_fenced(stamp, thread, place, verb, inst, False), inst)
             return
-        order.reports.tell(order.reports.async_not_waited(stamp, thread, place, verb, inst), inst)
+        order.reports.report(order.reports.async_not_waited(stamp, thread, place, verb, inst), inst)
 
     def _unusable_source(self, host: int, state_: int, thread: int, verb: str, inst: int) -> None:
         reports, one = self.order.reports, np.array([thread])
@@ -323,7 +323,7 @@ class AsyncOrdering(UnitState):
             offset = self.machine.shared.where(host)[1]
             what = f"{verb} shared memory at offset {offset}, which is still being written by"
             raise reports.under_way(what, op, one, host)
-        reports.tell(reports.unwritten(host, one, verb), inst)
+        reports.report(reports.unwritten(host, one, verb), inst)
 
     def _late_for_proxy(self, found: np.ndarray, warps: slice, view: int, thread: int) -> np.ndarray | None:
         """Which stamps are not in view of the async proxy as these warps know it, or one's thread; None: all are."""
@@ -363,14 +363,14 @@ class AsyncOrdering(UnitState):
         where = shadow.where(hosts, nbytes)
         if not self._unseen_writes(shadow, where, thread).any():
             return
-        where = np.unique(where)  # what is told is about the lowest address
+        where = np.unique(where)  # the report is about the lowest address
         at = int(np.flatnonzero(self._unseen_writes(shadow, where, thread))[0])
         stamp = Stamp.of(int(shadow.wrote[where[at]]))
         place = self.order.reports.place(shadow, shadow.start + (int(where[at]) << shadow.shift))
         if stamp.agent < self.order.clocks.warps:
-            self.order.reports.tell(self.order.reports.not_fenced(stamp, thread, place, verb, inst, True), inst)
+            self.order.reports.report(self.order.reports.not_fenced(stamp, thread, place, verb, inst, True), inst)
             return
-        self.order.reports.tell(self.order.reports.async_not_waited(stamp, thread, place, verb, inst), inst)
+        self.order.reports.report(self.order.reports.async_not_waited(stamp, thread, place, verb, inst), inst)
 
     def _unseen_writes(self, shadow: Shadow, where: np.ndarray, thread: int) -> np.ndarray:
         """Which granules were written by what a copy engine need not see when a thread issues a copy."""
@@ -390,12 +390,12 @@ class AsyncOrdering(UnitState):
         if order.peer is not None:
             order.peer.copies(hosts, nbytes, thread, inst, "a bulk store to", True)
         if self._overwritten(shadow, where, thread, reduces).any():
-            lowest = np.unique(where)  # what is told is about the lowest address
+            lowest = np.unique(where)  # the report is about the lowest address
             late, found = self._overwritten(shadow, lowest, thread, reduces), shadow.wrote[lowest]
             at = int(np.flatnonzero(late)[0])
             place = order.reports.place(shadow, shadow.start + (int(lowest[at]) << shadow.shift))
             error = order.reports.copied_over(Stamp.of(int(found[at])), thread, place, inst, "a bulk store to")
-            order.reports.tell(error, inst)
+            order.reports.report(error, inst)
         self._no_global_reader(shadow, where, thread, inst, reduces)
         shadow.wrote[where] = stamps.of_agent(agent, time, inst)
         self._note_write(shadow, agent, time)
@@ -416,7 +416,7 @@ class AsyncOrdering(UnitState):
     def note_global_read(
         self, hosts: np.ndarray, nbytes: int, thread: int, inst: int, agent: int, time: int
     ) -> None:
-        """A copy engine has begun to read global memory; who knows of its agent's time knows that it is done."""
+        """A copy engine has begun to read global memory; whoever knows of its agent's time knows that it is done."""
         shadow = self._written_region(hosts)
         if shadow is None:
             return

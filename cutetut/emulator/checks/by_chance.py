@@ -30,7 +30,7 @@ def read_before_shuffle(machine: Machine, stamp: Stamp, threads: np.ndarray, pla
 def read_by_wgmma(
     machine: Machine, stamp: Stamp, owner: int, threads: np.ndarray, error: EmulatorError, access: Access
 ) -> None:
-    """A store to what a WGMMA has read, for which only its own warpgroup has waited; `owner` is a thread of that."""
+    """A store to what a WGMMA has read, for which only its own warpgroup has waited; `owner` is a thread of it."""
     body, place = machine.kernel.body, error.locations[0]
     what = (
         f"a store to {place}, which a WGMMA of warp {(owner >> 5) % machine.warps_per_cta} has read before, but "

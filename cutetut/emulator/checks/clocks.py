@@ -190,9 +190,9 @@ class Clocks:
         if self.base <= time and any(time <= known[agent] for known in self.apart.of(warp, 1 << lane)
                                      if agent < len(known)):  # fmt: skip
             return True
-        return self.told_of_lane(warp, lane, agent, other_lane, time)
+        return self.knows_lane(warp, lane, agent, other_lane, time)
 
-    def told_of_lane(self, warp: int, lane: int, agent: int, other_lane: int, time: int) -> bool:
+    def knows_lane(self, warp: int, lane: int, agent: int, other_lane: int, time: int) -> bool:
         """Whether a lane has heard by a partial release of what a lane of another warp did at a time."""
         return any(
             mask >> other_lane & 1 and time <= until and viewers >> lane & 1
@@ -399,7 +399,7 @@ class Clocks:
         self.used[warps] = 0
 
     def meet_in_ctas(self, ctas: int) -> None:
-        """A barrier of each of so many CTAs with all their warps."""
+        """Each of `ctas` CTAs has a barrier of all its warps."""
         self.rejoin(np.arange(self.warps))
         if self._lanes or self._past:
             for warps in np.arange(self.warps).reshape(ctas, -1):

@@ -84,7 +84,7 @@ class Footprint:
 
     @classmethod
     def of_written(cls, written: Written, launched: str) -> Footprint:
-        """Of a launch of which only that is known what it wrote."""
+        """For a launch of which only the writes are known."""
         lines = _lines(written.instructions)
         pieces = [Piece(r.start, NONE, Spans.of(r.start, r.granule, r.instructions, lines)) for r in written.regions]
         return cls(written.kernel, written.instructions, tuple(pieces), launched)
@@ -93,14 +93,14 @@ class Footprint:
     def of_host(
         cls, name: str, source: str, text: str, written: Iterable[tuple[int, int, int]], launched: str
     ) -> Footprint:
-        """Of what the host asks for by a function of this name: starts of allocations, and addresses from and to."""
+        """For what the host does by a function of this name: starts of allocations, and addresses from and to."""
         store = Instruction("st.global.b8", (), None, False, 0, "", None, 0)
         pieces = [Piece(start, NONE, Spans(*map(np.array, ([low], [high], [0])))) for start, low, high in written]
         place = Place(name, None, None, None, None, None, "", source, text, store.opcode)
         return cls(name, [store], tuple(pieces), launched, place)
 
     def only(self, pieces: Iterable[Piece]) -> Footprint:
-        """The same of some allocations."""
+        """The same for some allocations."""
         return replace(self, pieces=tuple(pieces))
 
     def place(self, inst: int) -> Place:
@@ -110,7 +110,7 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Turn:
-    """What a launch is told: how the host launched it, and the launches that may run at the same time."""
+    """What a launch is given: how the host launched it, and the launches that may run at the same time."""
 
     launched: str
     others: tuple[Footprint, ...] = ()
@@ -124,7 +124,7 @@ class Concurrency:
         self.before = list(_copies(machine.memory, turn.others))  # of memory that others use, as this launch found it
 
     def over(self) -> Footprint:
-        """The launch has ended: what it touched. Raises MissingBarrier where another launch may be in its way."""
+        """The launch has ended: return what it touched, or raise MissingBarrier where another may be in its way."""
         mine = self._footprint()
         for other in self.turn.others:
             if not _talk(other, mine):
@@ -149,17 +149,17 @@ class Concurrency:
                         continue
                     at = self._changed(low, high) if after is ours.writes else low
                     if at is not None:
-                        self._tell(other, mine, first, second, at, before is theirs.reads)
+                        self._report(other, mine, first, second, at, before is theirs.reads)
 
     def _changed(self, low: int, high: int) -> int | None:
-        """The first of these bytes that the launch has changed; who stores what is there already harms nobody."""
+        """The first of these bytes that the launch has changed; storing what is there already does no harm."""
         for start, old in self.before:
             if start <= low and high <= start + len(old):
                 differ = np.flatnonzero(old[low - start : high - start] != _bytes(low, high))
                 return low + int(differ[0]) if len(differ) else None
         return low
 
-    def _tell(self, other: Footprint, mine: Footprint, first: int, second: int, at: int, was_read: bool) -> None:
+    def _report(self, other: Footprint, mine: Footprint, first: int, second: int, at: int, was_read: bool) -> None:
         scheduler, inst = self.machine.scheduler, mine.body[second]
         place = self.machine.unit(Ordering).reports.place_of(at)
         did = "reads" if was_read else "writes"

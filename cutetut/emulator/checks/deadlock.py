@@ -48,7 +48,7 @@ def why(scheduler: Scheduler) -> EmulatorError:
 
 
 def _lines(waits: list[Wait]) -> list[str]:
-    """What is said of waits; of many, as of many CTAs that do the same, of the first ones only."""
+    """The lines that describe these waits: the first of them only, if many CTAs wait in the same way."""
     lines = [line for wait in waits[:SHOWN] for line in wait.lines]
     return [*lines, f"  and {len(waits) - SHOWN} more waits"] if len(waits) > SHOWN else lines
 
@@ -134,7 +134,7 @@ def _warpgroup(report: Report, warp: int) -> np.ndarray:
 
 
 def _others(report: Report, mates: np.ndarray, number: int) -> str:
-    """Where those are who are missing in front of a block."""
+    """Where the threads are that are missing in front of a block."""
     one_warp, texts = len(np.unique(mates // 32)) == 1, []
     for text, inst, group in _elsewhere(report, mates, number):
         texts.append(f"{_names(report, group, one_warp)} {text} {inst.opcode} ({report.short(inst)})")
@@ -144,7 +144,7 @@ def _others(report: Report, mates: np.ndarray, number: int) -> str:
 
 
 def _elsewhere(report: Report, mates: np.ndarray, number: int) -> Iterator[tuple[str, Instruction, np.ndarray]]:
-    """What those who are missing in front of a block do, at which instruction, and who they are."""
+    """What the threads do that are missing in front of a block, at which instruction, and which they are."""
     for status, text in ((READY, "go round in a loop at"), (WAITING, "wait at"), (PARKED, "stand at")):
         group = mates[report.status[mates] == status]
         if status == PARKED:

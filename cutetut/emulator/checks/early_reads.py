@@ -18,7 +18,7 @@ class EarlyReads:
         self.chunks: set[tuple[tuple[int, ...] | None, int]] = set()
 
     def note(self, first: Location, offsets: np.ndarray) -> None:
-        """A WGMMA reads chunks that nothing has written, so many bytes behind a first place."""
+        """A WGMMA reads chunks that nothing has written, at these distances in bytes from a first place."""
         assert first.offset is not None
         self.chunks.update((first.cta, (first.offset + at) // CHUNK) for at in offsets.ravel().tolist())
 

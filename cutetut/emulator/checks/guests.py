@@ -28,7 +28,7 @@ class Guests:
         self.remote.clear()
 
     def visit(self, threads: np.ndarray, hosts: np.ndarray, inst: int | None) -> None:
-        """Threads use shared memory of other CTAs, numbered `hosts`: these must run, and be known to.
+        """Threads use shared memory of other CTAs, numbered `hosts`: these must be running, and known to be.
 
         An instruction that does so itself is remembered; what copies do is known from their operations.
         """

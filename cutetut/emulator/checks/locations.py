@@ -26,7 +26,7 @@ class Release:
     cta: int  # of the releasing warp, counted over all waves
     knowledge: Knowledge
     of: Peer | None = None  # the launch that released it, if there are several at a time,
-    word: Word | None = None  # and what it tells the others
+    word: Word | None = None  # and what it passes on to the others
 
 
 class Locations:
@@ -144,7 +144,7 @@ class Locations:
         return release.of is self.peer and release.scope == scope and (release.cta == cta or scope >= GPU)
 
     def _worth(self, release: Release) -> Knowledge:
-        """What a release that reaches a thread tells it."""
+        """What a thread learns from a release that reaches it."""
         if release.of is self.peer or self.peer is None or release.word is None:
             return release.knowledge
         return self.peer.knowledge(release.word)

@@ -20,7 +20,7 @@ class Decode(Protocol):
 
 
 class MarkedLoads:
-    """Of one launch: the loads of unwritten shared memory, once there has been one."""
+    """One launch's loads of unwritten shared memory, once there has been one."""
 
     def __init__(self, decode: Decode) -> None:
         self.decode = decode
@@ -36,7 +36,7 @@ class MarkedLoads:
         return self.tolerance.of(kind, error, inst)
 
     def program_after(self, scheduler: Scheduler, error: EmulatorError) -> Program | None:
-        """The program that marks values, if an error is the first such load: only to use the value is one.
+        """The program that marks values, if an error is the first such load: only using the value is one.
 
         Raises the error of an earlier load where this one only came before its copy again.
         """
@@ -46,7 +46,7 @@ class MarkedLoads:
         if isinstance(error, InFlight) and self.loads is not None and inst.index in self.loads.errors:
             raise self.loads.errors[inst.index] from None
         if isinstance(error, IllegalInstruction) and self.loads is not None:
-            self._tell_of_loads(error, self.loads)
+            self._note_loads(error, self.loads)
         if not isinstance(error, Uninitialized) or self.loads is not None or error.place is not None:
             return None
         if not is_load_from_shared(inst):
@@ -55,8 +55,8 @@ class MarkedLoads:
         self.loads = Loads(scheduler.machine, error)
         return self.decode(scheduler.machine, self.loads)
 
-    def _tell_of_loads(self, error: EmulatorError, loads: Loads) -> None:
-        """Who has loaded what was not there yet may have gone on too early, and that may have led to an error."""
+    def _note_loads(self, error: EmulatorError, loads: Loads) -> None:
+        """Note in an error that a thread had loaded what was not there yet: it may have gone on too early."""
         first = next(iter(loads.errors.values()))
         assert first.place is not None
         error.notes.append(f"  before that: {first.what}\n{first.place.describe()}")

@@ -30,14 +30,14 @@ WHOLE = -1  # as a wave and an agent: all of a launch
 
 @dataclass(frozen=True)
 class Word:
-    """What a release tells other launches: per view (rows) up to when each of these is known; single lanes apart."""
+    """What a release passes on to other launches: per view (rows) up to when each is known; single lanes apart."""
 
     names: tuple[Name, ...]
     seen: np.ndarray
     lanes: tuple[tuple[Name, int, int], ...] = ()
 
     def join(self, other: Word | None) -> Word:
-        """What either tells."""
+        """What the two pass on together."""
         if other is None:
             return self
         names = tuple(dict.fromkeys((*self.names, *other.names)))
@@ -187,7 +187,7 @@ class Peer:
                 row, column = _first(late)
                 stamp, rows = Stamp.of(int(found.reshape(len(late), -1)[row, column])), late.any(axis=1)
                 at = int(host[mine][row]) + column * shadow.granule
-                self._tell(other, stamp, at, access.kind.value, threads[mine][rows], access.inst, access.scope, reads)
+                self._report(other, stamp, at, access.kind.value, threads[mine][rows], access.inst, access.scope, reads)
 
     def copies(self, host: np.ndarray, nbytes: int, thread: int, inst: int, verb: str, stores: bool) -> None:
         """A copy engine is about to use global memory for a thread."""
@@ -199,7 +199,7 @@ class Peer:
                 if late.any():
                     row, _ = _first(late)
                     at = shadow.start + (int(where[row]) << shadow.shift)
-                    self._tell(other, Stamp.of(int(found[row])), at, verb, threads[row : row + 1], inst, 0, reads)
+                    self._report(other, Stamp.of(int(found[row])), at, verb, threads[row : row + 1], inst, 0, reads)
 
     def _shared(self, host: np.ndarray) -> Iterator[tuple[Peer, Shadow, np.ndarray]]:
         """What other launches remember of memory at these addresses, and which of the addresses it is about."""
@@ -248,7 +248,7 @@ class Peer:
             return unknown
         for i in np.flatnonzero(unknown) if clocks.has_details else ():
             thread = int(threads[i])
-            unknown[i] = not clocks.told_of_lane(thread >> 5, thread & 31, column, int(lanes[i]), int(times[i]))
+            unknown[i] = not clocks.knows_lane(thread >> 5, thread & 31, column, int(lanes[i]), int(times[i]))
         if view != GENERIC:  # of stores the async proxy sees what a fence has shown it
             unknown |= ~clocks.knows(threads >> 5, columns, times, view)
         return unknown
@@ -259,7 +259,7 @@ class Peer:
         least = np.minimum(theirs, access.scope).reshape(len(found), -1)
         return np.asarray(least >= (GPU if other.gpu == self.gpu else SYS))
 
-    def _tell(
+    def _report(
         self, other: Peer, stamp: Stamp, at: int, verb: str, threads: np.ndarray, inst: int, scope: int, reads: bool
     ) -> None:
         theirs, place = other.side.machine, self.side.reports.place_of(at)
@@ -283,7 +283,7 @@ class Peer:
                   f"the other access is here, on GPU {other.gpu}")  # fmt: skip
         error.notes += [f"  {peer.side.machine.scheduler.kernel_name} was launched {peer.launched}"
                         for peer in (other, self)]  # fmt: skip
-        self.side.reports.tell(error, inst)
+        self.side.reports.report(error, inst)
 
 
 def stuck(scheduler: Scheduler, *, why: Callable[[Scheduler], EmulatorError], own: Peer) -> EmulatorError:
@@ -302,7 +302,7 @@ def stuck(scheduler: Scheduler, *, why: Callable[[Scheduler], EmulatorError], ow
 
 
 def accesses(shadow: Shadow, where: np.ndarray, stores: bool) -> Iterator[tuple[np.ndarray, bool]]:
-    """What a shadow remembers of granules: what wrote them and, for who stores there, what has read them."""
+    """What a shadow remembers of granules: what wrote them and, for a store, what has read them."""
     yield shadow.wrote[where], False
     assert isinstance(shadow.reads, LatestFirst) and isinstance(shadow.atomics, LatestFirst)
     for found in shadow.atomics.of(where):

@@ -1,4 +1,4 @@
-"""What two accesses that nothing orders are told as: both program points, the cause, and what to do about it."""
+"""The errors for two accesses that nothing orders: both program points, the cause, and what to do about it."""
 
 from __future__ import annotations
 
@@ -63,14 +63,12 @@ class Reports:
         if marks:
             return ~bad
         at = int(host[bad][0]) + int(np.flatnonzero(rows[bad][0] == stamps.UNWRITTEN)[0]) * shadow.granule
-        self._tell("uninitialized", self.unwritten(at, threads[bad], "load of"), access.inst)
+        self.report(self.unwritten(at, threads[bad], "load of"), access.inst)
         return ~bad
 
-    def tell(self, error: EmulatorError, inst: int) -> None:
-        """Raise what is wrong with the order of accesses, unless the user lets races go on (tolerance.py)."""
-        self._tell("uninitialized" if isinstance(error, Uninitialized) else "race", error, inst)
-
-    def _tell(self, kind: str, error: EmulatorError, inst: int) -> None:
+    def report(self, error: EmulatorError, inst: int) -> None:
+        """Raise what is wrong with the order of accesses, unless the user lets it go on (tolerance.py)."""
+        kind = "uninitialized" if isinstance(error, Uninitialized) else "race"
         if not self.machine.scheduler.tolerates(kind, error, self.machine.kernel.body[inst]):
             raise error
 
@@ -143,7 +141,7 @@ class Reports:
             error = self._unordered(access, place, stamp, threads[rows], "has " + self._did(stamp))
         else:
             error = self._not_waited(access.kind.value, place, stamp, kind, threads[rows], access.inst)
-        self.tell(error, access.inst)
+        self.report(error, access.inst)
 
     def non_coherent(
         self, shadow: Shadow, found: np.ndarray, host: np.ndarray, threads: np.ndarray, access: Access,
@@ -165,7 +163,7 @@ class Reports:
             "this launch: the cache may hold what was there before",
             threads=threads[rows], hint=READ_ONLY, kind="non-coherent-load", locations=(place,),
         )  # fmt: skip
-        self.tell(self.noting(error, stamp, access.inst, "it was written here"), access.inst)
+        self.report(self.noting(error, stamp, access.inst, "it was written here"), access.inst)
 
     def after_read(
         self, shadow: Shadow, found: np.ndarray, late: np.ndarray, host: np.ndarray, threads: np.ndarray,
@@ -183,7 +181,7 @@ class Reports:
             return
         stamp, hit, at = first(shadow, found, certain, host, threads)
         error = self._unordered(access, self.place(shadow, at), stamp, threads[hit], "has loaded from")
-        self.tell(error, access.inst)
+        self.report(error, access.inst)
 
     def after_async_read(
         self, shadow: Shadow, found: np.ndarray, late: np.ndarray, host: np.ndarray, threads: np.ndarray,
@@ -202,7 +200,7 @@ class Reports:
         error = self.still_needed(stamp, threads[rows], place, access.inst, "a store to")
         waited = self.clocks.seen[GENERIC, self.owners[stamp.agent] >> 5, stamp.agent] >= stamp.time
         if self.kinds.get(stamp.agent) != "wgmma" or not waited:
-            self.tell(error, access.inst)
+            self.report(error, access.inst)
             return
         by_chance.read_by_wgmma(self.machine, stamp, self.owners[stamp.agent], threads[rows], error, access)
 
@@ -213,7 +211,7 @@ class Reports:
         """Threads store to global memory that a copy may still read."""
         stamp, rows, at = first(shadow, found, late, host, threads)
         error = self.still_needed(stamp, threads[rows], self.place(shadow, at), access.inst, "a store to")
-        self.tell(error, access.inst)
+        self.report(error, access.inst)
 
     def still_needed(self, stamp: Stamp, threads: np.ndarray, place: Location, inst: int, verb: str) -> EmulatorError:
         """Something writes where others read, and nothing orders the two."""
@@ -302,11 +300,12 @@ class Reports:
         scheduler = self.machine.scheduler
         inst = self.machine.kernel.body[access.inst]
         scheduler.note(error, inst, int(threads[other]), "another thread that stores there")
-        self.tell(error, access.inst)
+        self.report(error, access.inst)
 
     def out_of_scope(self, stamp: Stamp, host: int, threads: np.ndarray, access: Access) -> None:
         """An atomic operation at the same time as another, which is outside of its scope."""
-        self.tell(self._unordered(access, self.place_of(host), stamp, threads, "has " + self._did(stamp)), access.inst)
+        error = self._unordered(access, self.place_of(host), stamp, threads, "has " + self._did(stamp))
+        self.report(error, access.inst)
 
     def writes_the_same(self, host: np.ndarray, threads: np.ndarray, late: np.ndarray, access: Access) -> bool:
         """Whether a store leaves memory as it is wherever it is not in order: then the order makes no difference."""
@@ -391,7 +390,7 @@ class Reports:
         return error
 
     def _arrived_narrowly(self, error: EmulatorError, warp: int) -> None:
-        """The reader has been told, but only of what was read: by an arrival whose scope is its own CTA."""
+        """The reader waited for an arrival with the scope of its own CTA, which passes on only what was read."""
         error.hint, error.kind = NARROW, "missing-release-acquire"
         if (arrival := self.narrow.get(warp)) is not None:
             self.machine.scheduler.note(error, *arrival, "this arrival does not pass it on to another CTA")

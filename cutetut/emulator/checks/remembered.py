@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Known:
-    """Of one CTA's shared memory, each with the host addresses it is about, from and to."""
+    """What is known of one CTA's shared memory, each with the host addresses it is about, from and to."""
 
     facts: dict[Hashable, tuple[int, int, Any]] = field(default_factory=dict)  # what was found, under any name
     copies: dict[int, tuple[int, int, tuple[int, int]]] = field(default_factory=dict)  # agent and time of each
@@ -23,7 +23,7 @@ class Known:
 
 
 class Remembered:
-    """By resident CTA; copies end only what they write over, every other write ends all."""
+    """What is known, by resident CTA: a copy ends only what it writes over, any other write ends everything."""
 
     def __init__(self) -> None:
         self.version = 0

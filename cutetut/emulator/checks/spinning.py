@@ -1,7 +1,7 @@
 """Loops that do nothing but look at memory again, until another thread changes it.
 
-Such a thread never sleeps, so a wait that cannot end looks like work.  Here it is told apart: when for
-long nobody has executed anything but such loops, and no copy is under way, nothing can change any more.
+Such a thread never sleeps, so a wait that cannot end looks like work.  Here the two are told apart: when
+nothing but such loops has run for a long time, and no copy is under way, nothing can change any more.
 """
 
 from __future__ import annotations

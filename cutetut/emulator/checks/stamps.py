@@ -80,5 +80,5 @@ class Stamp:
 
     @property
     def thread(self) -> int:
-        """Of a warp's stamp."""
+        """The thread of a warp's stamp."""
         return self.agent << _LANE | self.lane

@@ -35,7 +35,7 @@ class Swizzles(UnitState):
             self.used = False
 
     def stored(self, host: np.ndarray) -> None:
-        """Memory has been written by something else than TMA."""
+        """Memory has been written by something other than TMA."""
         if self.used:
             self.loaded[(host - self.machine.shared.origin) >> 4] = 0
 

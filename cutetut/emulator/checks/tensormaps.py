@@ -68,7 +68,8 @@ class TensorMaps(UnitState):
         for stamp in sorted(map(Stamp.of, found[found > 0].tolist()), key=lambda s: -s.time):
             if stamp.agent < self.order.clocks.warps and stamp.time >= self.order.clocks.base:
                 if (error := self._unseen(host, stamp, thread)) is not None:
-                    self.order.reports.tell(self.order.reports.noting(error, stamp, inst, "it was changed here"), inst)
+                    reports = self.order.reports
+                    reports.report(reports.noting(error, stamp, inst, "it was changed here"), inst)
 
     def _unseen(self, host: int, stamp: Stamp, thread: int) -> EmulatorError | None:
         """What is missing between a change of a map and its use by a thread."""
@@ -116,4 +117,4 @@ class TensorMaps(UnitState):
                 "the tensor map is changed, and nothing orders that behind a copy which uses it", threads=one,
                 hint=READERS, locations=self._place(host),
             )  # fmt: skip
-            reports.tell(reports.noting(error, stamp, inst, "the copy was issued here"), inst)
+            reports.report(reports.noting(error, stamp, inst, "the copy was issued here"), inst)

@@ -1,4 +1,4 @@
-"""Errors that the user lets a kernel go on after: undefined by the book, but often harmless on the hardware.
+"""Errors that the user lets a kernel go on after: undefined in PTX, but often harmless on the hardware.
 
 Three kinds can be tolerated, because going on is possible after them:
 

@@ -28,7 +28,7 @@ class Call:
     alike: tuple[Any, ...] = ()
     root: int = 0
     op: str = ""
-    value: Any = None  # what it tells the others
+    value: Any = None  # what it gives the others
 
 
 REDUCTIONS = {
@@ -110,9 +110,9 @@ def send(calls: Sequence[Call]) -> None:
 
 
 def nothing(calls: Sequence[Call]) -> None:
-    """All have come: a barrier."""
+    """A barrier: nothing is left to do once all have come."""
 
 
 def parts(tensor: torch.Tensor, sizes: list[int], ranks: int) -> list[torch.Tensor]:
-    """A tensor cut along its first dimension for so many ranks, equally where no sizes are given."""
+    """A tensor cut along its first dimension, a part for each rank, equally where no sizes are given."""
     return list(tensor.split(sizes) if sizes else tensor.chunk(ranks))

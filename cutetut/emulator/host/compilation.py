@@ -135,10 +135,10 @@ def _artifacts(owner: Any) -> dict[str, str]:
 
 
 def _can_be_kept(pipeline: str, options: dict[str, Any]) -> bool:
-    """Not where the compiler is asked to tell or to keep more than the cache does."""
-    told = any(options.get(name) for name in ("remark_output", "collect_compiler_diagnostics"))
+    """Whether the cache can keep the result: not where the compiler is asked to report, or to write, more than that."""
+    reports = any(options.get(name) for name in ("remark_output", "collect_compiler_diagnostics"))
     asked = _DUMP_PATHS.sub("", pipeline)
-    return compile_cache.folder() is not None and not told and "dump" not in asked and "ptx-options" not in asked
+    return compile_cache.folder() is not None and not reports and "dump" not in asked and "ptx-options" not in asked
 
 
 def _cache_key(text: str, pipeline: str, args: tuple[Any, ...], options: dict[str, Any]) -> str:

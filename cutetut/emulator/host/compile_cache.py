@@ -22,7 +22,7 @@ from typing import BinaryIO
 VARIABLE = "CUTETUT_CACHE"  # a folder, or "off"
 LARGEST = 1 << 29  # bytes in all entries; those not used for longest go first
 FEW = 7 / 8  # of LARGEST stays when there is too much, so that not every new entry has to make room
-LOOK = 1 / 64  # of LARGEST: when about so many bytes have come in, the folder, of thousands of files, is looked through
+LOOK = 1 / 64  # of LARGEST: after about this many new bytes the folder, of thousands of files, is looked through
 _SUFFIX, _UNFINISHED = ".zip", ".unfinished-"
 _OURS = re.compile(rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}|{re.escape(_UNFINISHED)}.*")
 

@@ -47,7 +47,7 @@ def watch() -> None:
 
 
 def stop() -> None:
-    """It is no more."""
+    """The device "cuda" is gone: compare nothing any more."""
     global _watching
     forget()
     _watching = False
@@ -66,7 +66,7 @@ def any_unordered() -> bool:
 
 
 def several_streams() -> bool:
-    """Whether a program has more streams than one."""
+    """Whether a program has more than one stream."""
     return _watching and len(stream_order.program.streams) > 1
 
 
@@ -116,13 +116,13 @@ def _remember(moment: Moment, footprint: Footprint, work: deque[_Past] = _past) 
 
 
 def _alive(past: _Past) -> Footprint:
-    """What a launch touched and still belongs to whom it belonged then."""
+    """What a launch touched of memory that still has the same owner."""
     pieces = past.footprint.pieces
     return past.footprint.only(p for p in pieces if p.start in past.owners and _owner(p.start) == past.owners[p.start])
 
 
 def _owner(address: int) -> Hashable | None:
-    """To whom the memory at an address belongs, None if that cannot be known."""
+    """The owner of the memory at an address, None if that cannot be known."""
     return pool.owner(address) or live.owner(address)
 
 
@@ -135,7 +135,7 @@ def where_launched(stream: int) -> str:
 
 
 def _program(frame: FrameType | None) -> list[FrameType]:
-    """Of the calls under way the innermost one of the program and, if that is the program's too, the one around it."""
+    """The innermost call under way that is the program's and, if that is the program's as well, the one around it."""
     while frame is not None and frame.f_globals.get("__name__", "").startswith(NOT_THE_PROGRAM):
         frame = frame.f_back
     around = frame.f_back if frame is not None else None

@@ -174,7 +174,7 @@ def _on_cuda(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
 
 
 class CudaMode(torch.overrides.TorchFunctionMode):
-    """Lets every torch function take the device "cuda", and tensors tell where they are."""
+    """Lets every torch function take the device "cuda", and lets tensors report where they are."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -417,7 +417,7 @@ def _unless_distributed(unwrap: Callable[..., tuple[Any, Any]]) -> Callable[...,
 
 
 def _one_gpu() -> None:
-    """The device is no more."""
+    """Undo `whole_device`: the device is gone."""
     together.abandon()
     stream_order.waits = lambda: None
     torch_streams.forget()
@@ -425,7 +425,7 @@ def _one_gpu() -> None:
 
 
 def whole_device(patches: Patches, number: int = 1) -> CudaMode:
-    """Make torch.cuda report so many GPUs; returns the mode to enter for the time tensors may live on it.
+    """Make torch.cuda report `number` GPUs; returns the mode to enter for the time tensors may live on them.
 
     The streams are those of torch_streams.py, which must be in place.
     """

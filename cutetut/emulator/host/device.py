@@ -65,7 +65,7 @@ ATTRIBUTES: dict[int, int] = {
 
 
 def shared_for(blocks: int) -> int:
-    """Dynamic shared memory in bytes each of so many CTAs can have on one SM."""
+    """The bytes of dynamic shared memory that each CTA can have where this many share an SM."""
     return min(SHARED_OPTIN, SHARED_PER_SM // max(blocks, 1) - SHARED_RESERVED)
 
 

@@ -36,7 +36,7 @@ _environment: dict[str, str | None] = {}
 
 
 def install(dump_dir: str) -> None:
-    """Make this process's CuTe DSL compile for sm_90a and run kernels in the emulator; again does nothing.
+    """Make this process's CuTe DSL compile for sm_90a and run kernels in the emulator; a second call does nothing.
 
     PTX and cubin of every compilation are written to `dump_dir`.
     """
@@ -272,15 +272,15 @@ def in_host_memory(value: Any) -> bool:
 # -- times -----------------------------------------------------------------------------------------
 
 
-_told_of_one_call = False
+_explained_one_call = False
 
 
 def _one_call(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> float:
-    """Call a function once and return the wall time in microseconds; what that means is said on stderr, once."""
-    global _told_of_one_call
+    """Call a function once and return the wall time in microseconds; the first call prints what that means."""
+    global _explained_one_call
     cuda_api.warn_about_time()
-    if not _told_of_one_call:
-        _told_of_one_call = True
+    if not _explained_one_call:
+        _explained_one_call = True
         print("cutetut: a benchmark calls its function once here, without warm-up or repetition", file=sys.stderr)
     started = time.perf_counter()
     function(*args, **kwargs)

@@ -1,5 +1,5 @@
-"""What several ranks do together on their GPUs that is no kernel of the program: the work of NCCL, and torch's own on
-memory that other GPUs can use.
+"""What several ranks do together on their GPUs without a kernel of the program: NCCL's work, and torch's own on memory
+that other GPUs can use.
 
 Such work takes its turn among the launches (together.py): it begins when every rank has issued its part and what comes
 before each part has ended.  It is then compared with the launches that nothing orders before or after it, by what
@@ -189,8 +189,8 @@ def expect_waited(gpu: int, known: Known, touches: Iterable[Touch], what: str) -
 
 
 def _reported(error: EmulatorError) -> EmulatorError:
-    """The error, which whoever collects findings has been told of."""
-    error.tell()
+    """The error, after everyone who collects findings has its report."""
+    error.publish()
     return error
 
 

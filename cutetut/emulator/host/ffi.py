@@ -24,7 +24,7 @@ Guard = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def install(patches: Patches, guard: Guard) -> None:
-    """Let functions compiled for TVM-FFI run on the execution engine that calls us; again does nothing.
+    """Let functions compiled for TVM-FFI run on the execution engine that calls us; a second call does nothing.
 
     `guard` wraps a call that may launch, so that it raises what a launch raised.
     """

@@ -62,7 +62,7 @@ def remember(start: int, nbytes: int) -> None:
 
 
 def forget(start: int) -> None:
-    """The memory that begins here is no more."""
+    """Forget the memory that begins here: it has been freed."""
     if _ranges.pop(start, None) is not None:
         del _order[bisect_left(_order, start)]
 
@@ -74,7 +74,7 @@ def clear() -> None:
 
 
 def remember_tensor(tensor: torch.Tensor, nbytes: int) -> None:
-    """So many bytes of a new tensor's memory, for as long as the tensor or a view of it lives."""
+    """The first bytes of a new tensor's memory, for as long as the tensor or a view of it lives."""
     storage = tensor.untyped_storage()
     _add(storage.data_ptr(), nbytes, StorageWeakRef(storage))
 
@@ -130,7 +130,7 @@ def is_fresh(words: np.ndarray) -> np.ndarray:
         return np.zeros(len(words), bool)
     values = HOST[WORD][index(words, WORD)]
     found = (values & _FIXED) == _FIXED
-    if found.any():  # else the values alone tell
+    if found.any():  # otherwise the values alone are enough
         these = words[found]
         at = _starts.searchsorted(these, "right") - 1
         found[found] = (at >= 0) & (these < _ends[at]) & (values[found] == pattern(these))

@@ -27,7 +27,7 @@ def several() -> bool:
 
 
 def begin(number: int, home_of: Callable[[int], int | None]) -> None:
-    """There are so many GPUs from now on; none may use another's memory yet."""
+    """From now on there are `number` GPUs; none may use another's memory yet."""
     global count, current, home
     count, current, home = number, 0, home_of
     _access.clear()
@@ -35,7 +35,7 @@ def begin(number: int, home_of: Callable[[int], int | None]) -> None:
 
 
 def end() -> None:
-    """There is one again."""
+    """There is one GPU again."""
     begin(1, lambda address: None)
 
 
@@ -48,7 +48,7 @@ def use(gpu: int) -> None:
 
 
 def missing(gpu: int) -> str:
-    """What is said of a GPU that does not exist."""
+    """The message about a GPU that does not exist."""
     there = "one device, cuda:0" if count == 1 else f"{count} devices, cuda:0 to cuda:{count - 1}"
     return f"invalid device ordinal: cuda:{gpu}; the emulator is {there}"
 

@@ -24,7 +24,7 @@ from .tensormap_encode import TensorMapError, Tiled
 
 PTR, I32, I64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 _UNLOAD = ctypes.cast(ctypes.CDLL(None).labs, PTR)  # does nothing, also when Python is gone
-FAILED = 999  # cudaErrorUnknown: what host code is told once a callback has kept an exception
+FAILED = 999  # cudaErrorUnknown: what host code gets once a callback has kept an exception
 SHARED_SIZE_BYTES, MAX_THREADS_PER_BLOCK = 1, 0  # CUfunction_attribute
 
 SIGNATURES: dict[str, tuple[Any, ...]] = {

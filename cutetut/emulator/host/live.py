@@ -31,14 +31,14 @@ _any_tensor = on_device
 _wrappers: weakref.WeakKeyDictionary[Any, tuple[Span, bool]] = weakref.WeakKeyDictionary()
 _buffers: dict[int, ctypes.Array[ctypes.c_uint8]] = {}
 _gpus: dict[int, int] = {}  # the GPU of each
-_serials: dict[int, int] = {}  # the how-manieth allocation each is
+_serials: dict[int, int] = {}  # the number of each allocation, from 1
 _allocated = itertools.count(1)
 _found: list[weakref.ref[torch.Tensor]] = []  # tensors a search has found: they are usually asked for again
 THRESHOLDS = 10_000, 5, 5  # of the collector of garbage while kernels run here, in place of Python's 700, 10, 10
 _thresholds: list[int] = []  # what they were before `freeze`
 _frozen: list[weakref.ref[torch.Tensor]] = []  # tensors that no search comes across any more, see `freeze`
 _gone: dict[int, Span] = {}  # what launches could reach or programs have freed, by its start, oldest first: it may be
-GONE = 4096  # alive still; so many are remembered
+GONE = 4096  # alive still; at most this many are remembered
 _tensors: list[torch.Tensor] | None = None  # every live tensor, while `one_search` lasts
 _searching = False
 _libc = ctypes.CDLL(None)
@@ -90,7 +90,7 @@ def free(address: int) -> bool:
 
 
 def owner(address: int) -> tuple[str, int] | None:
-    """What only the allocation of cuMemAlloc or cudaMalloc has which holds an address; None when none does."""
+    """What identifies the allocation of cuMemAlloc or cudaMalloc that holds an address; None when none does."""
     for start, buffer in _buffers.items():
         if start <= address < start + len(buffer) - 256:
             return "allocation", _serials[start]
@@ -224,7 +224,7 @@ def _all_tensors() -> list[torch.Tensor]:
 
 
 def _reachable() -> list[torch.Tensor]:
-    """Objects are some hundred thousand, their types some thousand: only those are looked at one by one in Python."""
+    """There are some hundred thousand objects, of some thousand types: Python looks at the types alone one by one."""
     items = gc.get_objects()
     types = [*map(type, items)]
     tensors = {each for each in set(types) if issubclass(each, torch.Tensor)}

@@ -1,7 +1,7 @@
 """Device memory as PyTorch's caching allocator keeps it: the bytes of a tensor stay mapped after its end.
 
 A program may therefore use a freed tensor's memory without a fault, as some benchmarks do by mistake.  Here it may
-too, and is told so.
+too, with a warning.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def keep(tensor: torch.Tensor) -> None:
 
 
 def find(address: int) -> tuple[int, int, str] | None:
-    """(start, bytes, label) of the device memory that holds an address, also of tensors that are no more."""
+    """(start, bytes, label) of the device memory that holds an address, that of freed tensors included."""
     for key in itertools.chain(reversed(_recent), reversed(_kept)):
         storage, name = _kept.get(key, (None, ""))
         if storage is None:
@@ -60,7 +60,7 @@ def find(address: int) -> tuple[int, int, str] | None:
 
 
 def owner(address: int) -> int | None:
-    """A number that only the storage of the live tensor has which holds an address; None when none does."""
+    """A number that identifies the storage of the live tensor that holds an address; None when none does."""
     for key in itertools.chain(reversed(_recent), reversed(_kept)):
         found = _kept.get(key)
         if found is None:

@@ -39,7 +39,7 @@ class MismatchedCalls(EmulatorError):
 
 
 def forget() -> None:
-    """No rank has come anywhere."""
+    """Forget all groups: no rank has called anything."""
     _meetings.clear()
 
 
@@ -68,7 +68,7 @@ class Work(c10d.Work):
         self.wait()
 
     def is_completed(self) -> bool:
-        """It is told that all is done: who asks again and again would wait as well."""
+        """Wait, and say that all is done: a program that asks until it is would wait as well."""
         for part in self.parts:
             part.wait()
             stream_order.program.host_knows({part.moment.lane: part.moment.time})
@@ -200,7 +200,7 @@ class Group(dist.ProcessGroup):
         return Work([part], call.outputs, host_waits)
 
     def signal(self, channel: int, source: int, target: int, gpu: int) -> Work:
-        """One rank's current stream tells another's that it has come here."""
+        """One rank's current stream signals another's that it has come this far."""
         pair, me = (self.members[source], self.members[target]), ranks.number()
         number = self._next((pair, channel, me))
         lane = ("signal", self.name, pair, channel, me)

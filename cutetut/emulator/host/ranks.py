@@ -42,7 +42,7 @@ class Failed(Exception):
 
 @dataclass(eq=False)
 class Rank:
-    """One of them. It can go on when `until` is true; `waits` says for what it waits, and where."""
+    """One rank. It can go on when `until` is true; `waits` says what it waits for, and where."""
 
     number: int
     kept: list[Any]
@@ -75,12 +75,12 @@ def number() -> int:
 
 
 def count() -> int:
-    """How many there are."""
+    """How many ranks there are."""
     return len(_ranks)
 
 
 def run(programs: int, program: Callable[[int], int], slots: list[Slot]) -> int:
-    """Run a program so many times at once, as ranks 0, 1, ...; returns the first exit status that is not 0.
+    """Run a program as ranks 0, 1, ... at once; returns the first exit status that is not 0.
 
     program is called with the rank's number and returns its exit status; where that is not 0 the others end with
     `Ended`. slots are what each has for itself, from what is there now.
@@ -174,7 +174,7 @@ def wait(until: Callable[[], bool], what: str) -> None:
 
 
 def _hand_over(me: Rank) -> None:
-    """Let the next rank that can go on do so; returns when this one is told to, or is over."""
+    """Let the next rank that can go on do so; returns when it is this one's turn again, or when it is over."""
     global _current
     following = _next(me)
     if following is me:
@@ -218,7 +218,7 @@ def _deadlock() -> BaseException:
     lines, hint = stuck()
     error = Deadlock("no rank can go on", hint=hint)
     error.notes += [*hosts(), *lines, *(f"  rank {rank.number} has ended" for rank in _ranks if rank.over)]
-    error.tell()
+    error.publish()
     return error
 
 

@@ -1,4 +1,4 @@
-"""Memory of one GPU that others may be let use: which there is, who has been let, and what torch's functions do to it.
+"""Memory of one GPU that others may be allowed to use: what there is, for whom, and what torch's functions do to it.
 
 torch's symmetric memory (symmetric.py) and NVSHMEM's (nvshmem.py) are made of it.  What is here needs no process group,
 so that a program without ranks does not import any.
@@ -66,7 +66,7 @@ def over(address: int, shape: Sequence[int], dtype: torch.dtype, gpu: int, keep:
 
 
 def new(shape: Sequence[int], dtype: torch.dtype, gpu: int) -> torch.Tensor:
-    """Memory of a GPU that others may be let use. It is zero, as what the driver hands to a new process."""
+    """Memory of a GPU that others may be allowed to use. It is zero, like what the driver gives a new process."""
     tensor: torch.Tensor = torch.zeros(tuple(shape), dtype=dtype, device=torch.device("cuda", gpu))
     _shared[tensor.untyped_storage().data_ptr()] = tensor
     return tensor

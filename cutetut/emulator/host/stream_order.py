@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 DEFAULT, LEGACY, PER_THREAD = 0, 1, 2  # streams that nobody creates; the first two are one
 # The default stream of GPU number 0 is 0 here, that of GPU 1 is -1, and so on: see `on_gpu`.
-Known = dict[Hashable, int]  # of each stream, up to its how-manieth work
+Known = dict[Hashable, int]  # of each stream, the number of its last work that is known
 
 
 @dataclass(frozen=True)
@@ -110,22 +110,22 @@ class Order:
         return Moment(lane, time, known)
 
     def exchange_over(self, moment: Moment, known: Known) -> None:
-        """It has been done: who comes after it comes after this, too, which was not known when it was issued."""
-        times, told = self.exchanged.setdefault(moment.lane, ([], []))
+        """It has ended: what comes after it comes after `known` as well, which was unknown when it was issued."""
+        times, brought = self.exchanged.setdefault(moment.lane, ([], []))
         times.append(moment.time)
-        told.append(known)
+        brought.append(known)
 
     def whole(self, moment: Moment) -> Moment:
-        """The same with what exchanges have told that come before it."""
+        """The same with what the exchanges before it have made known."""
         known = moment.known
         for lane, time in list(known.items()):
-            times, told = self.exchanged.get(lane, ((), ()))
+            times, brought = self.exchanged.get(lane, ((), ()))
             if at := bisect.bisect_right(times, time):
-                known = join(known, told[at - 1])
+                known = join(known, brought[at - 1])
         return Moment(moment.lane, moment.time, known)
 
     def all_hosts_know(self) -> list[Known]:
-        """What each rank's host has waited for, with what exchanges have told it."""
+        """What each rank's host has waited for, with what exchanges have made known to it."""
         return [self.whole(Moment(DEFAULT, 0, host)).known for host in self.hosts.values()]
 
     def forget_exchanges(self) -> None:

@@ -49,7 +49,7 @@ class Work(Done, Protocol):
         """It has its turn; whether it has ended."""
 
     def has_ended(self) -> None:
-        """It is of the past now."""
+        """It has ended."""
 
     def close(self) -> None:
         """Nobody will go on with it."""
@@ -184,7 +184,7 @@ def _turn(each: Work) -> bool:
 
 
 def remember(work: Done) -> None:
-    """It is of the past: what comes later is compared with it."""
+    """Keep work that has ended: what comes later is compared with it."""
     _past.append(work)
     if len(_past) > MOST:
         first = _past.pop(0)

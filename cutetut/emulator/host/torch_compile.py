@@ -16,7 +16,7 @@ import torch
 
 from .patches import Patches
 
-_told = False
+_announced = False
 
 
 def install(patches: Patches) -> None:
@@ -35,7 +35,7 @@ def _uncompiled(original: Callable[..., Any]) -> Callable[..., Any]:
         if not callable(model):
             raise TypeError(f"torch.compile takes a function or a module, not {type(model).__name__}")
         if not options.get("disable"):
-            _tell()
+            _announce()
         if isinstance(model, torch.nn.Module | type):
             return model
 
@@ -49,8 +49,8 @@ def _uncompiled(original: Callable[..., Any]) -> Callable[..., Any]:
     return compile
 
 
-def _tell() -> None:
-    global _told
-    if not _told:
-        _told = True
+def _announce() -> None:
+    global _announced
+    if not _announced:
+        _announced = True
         print("cutetut: torch.compile does nothing here: functions run operation by operation", file=sys.stderr)

@@ -42,7 +42,7 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib"
 
 
 def start(number: int, program: Callable[[int], int]) -> int:
-    """Run a program as so many ranks, each with the environment that torchrun gives it; returns the exit status."""
+    """Run a program as `number` ranks, each with the environment of torchrun; returns the exit status."""
     patches = Patches()
     install(patches)
 
@@ -61,7 +61,7 @@ def start(number: int, program: Callable[[int], int]) -> int:
 
 
 def environment(rank: int, size: int) -> dict[str, str]:
-    """What torchrun tells a process of one host."""
+    """The variables that torchrun sets for a process of one host."""
     number, count = str(rank), str(size)
     return {
         "RANK": number, "LOCAL_RANK": number, "GROUP_RANK": "0", "ROLE_RANK": number, "WORLD_SIZE": count,

@@ -38,7 +38,7 @@ def _with_tensors_of_the_host(original: Callable[..., Any], on_device: Callable[
 
 @contextlib.contextmanager
 def _without_modes() -> Iterator[None]:
-    """No function mode is active, so a tensor tells where torch has put it."""
+    """No function mode is active, so a tensor reports where torch has put it."""
     global judging
     with contextlib.ExitStack() as outside:
         for _ in range(torch._C._len_torch_function_stack()):

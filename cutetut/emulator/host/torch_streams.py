@@ -35,7 +35,7 @@ class Stream:
         stream_order.program.host_waits(self.number)
 
     def query(self) -> bool:
-        stream_order.program.host_waits(self.number)  # it is told that all is done
+        stream_order.program.host_waits(self.number)  # the answer is that all is done
         return True
 
     def wait_event(self, event: Event) -> None:

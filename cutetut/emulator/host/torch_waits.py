@@ -14,7 +14,7 @@ import torch
 from . import stream_order
 from .torch_streams import current_stream
 
-NO_WAIT = {  # they tell of a tensor what the host knows anyway; __get__ is that of properties
+NO_WAIT = {  # they return what the host knows of a tensor anyway; __get__ is that of properties
     "__get__", "__set__", "__len__", "__hash__", "size", "stride", "dim", "ndimension", "numel", "nelement",
     "data_ptr", "element_size", "storage_offset", "is_contiguous", "untyped_storage", "get_device", "type", "backward",
     "is_floating_point", "is_complex", "is_signed", "is_pinned", "is_shared", "__dlpack__", "__dlpack_device__",

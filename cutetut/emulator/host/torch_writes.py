@@ -1,6 +1,6 @@
 """Which memory of the device torch's functions write, once a program has several streams (concurrent_launches.py).
 
-Too little may count as written here, never too much: a launch that is told of must be one that nothing orders.
+Too little may count as written here, never too much: a launch that is reported must be one that nothing orders.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A package `triton` for programs that import it and use it little: its kernels are not emulated, and say so.
 
 It is there only where Triton is not installed, for import statements of programs: torch, which asks whether there is
-Triton to compile for, is told the truth.  What needs no GPU works: cdiv, next_power_of_2, do_bench, the file cache.
+Triton to compile for, learns the truth.  What needs no GPU works: cdiv, next_power_of_2, do_bench, the file cache.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             sys.modules.update(ours)
 
     def remove(self) -> None:
-        """There is no Triton again."""
+        """Take the stand-in away again."""
         sys.meta_path.remove(self)
         for name in [name for name in sys.modules if name.split(".")[0] == NAME]:
             del sys.modules[name]

@@ -1,4 +1,4 @@
-"""How an instruction uses memory: what it says to the spaces of memory, and they to the checks."""
+"""How an instruction uses memory: what it asks of the memory spaces, and they of the checks."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Access:
 
 
 class Checks(Protocol):
-    """What the spaces of memory tell the checks about every access; each raises what it finds."""
+    """What the memory spaces call for every access; each method raises what it finds."""
 
     def uses(self, access: Access) -> Access:
         """An instruction that accesses memory is decoded; the same access."""

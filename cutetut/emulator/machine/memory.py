@@ -169,7 +169,7 @@ class GlobalMemory:
         return not allocation.watched and self.fresh is None and not access.scope
 
     def _checked(self, address: np.ndarray, sel: Selection, access: Access) -> None:
-        """Tell the checks, an allocation at a time."""
+        """Call the checks, an allocation at a time."""
         assert self.recent is not None and self.checks is not None
         found = self.recent
         if int(address.min()) >= found.start and int(address.max()) < found.end:
@@ -204,7 +204,7 @@ class GlobalMemory:
         return address
 
     def allows(self, address: int, nbytes: int) -> bool:
-        """Whether one thread may read so many bytes there; why not is told by `reach`."""
+        """Whether one thread may read this many bytes there; `reach` says why not."""
         found = self.find(address) if not address & nbytes - 1 else None
         return found is not None and address + nbytes <= found.end
 

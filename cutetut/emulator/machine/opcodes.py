@@ -102,7 +102,7 @@ class Around:
 
 
 class Watched:
-    """A step with something around it that is no result of it, so that a run of such steps may have it around itself.
+    """A step wrapped in something that does not depend on it, so that a run of such steps can be wrapped once.
 
     Calling it executes the one step with what is around it.
     """

@@ -1,4 +1,4 @@
-"""Operands that many units read alike: lists of registers, and addresses in brackets (PTX ISA section 6.4)."""
+"""Operands that many units read in one way: lists of registers, and addresses in brackets (PTX ISA section 6.4)."""
 
 from __future__ import annotations
 

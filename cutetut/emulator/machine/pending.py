@@ -21,7 +21,7 @@ from .running import Running
 
 
 class Barrier(Protocol):
-    """What is told of an operation's bytes, and what an error can ask of it: an mbarrier."""
+    """What an operation reports its bytes to, and what an error can ask of it: an mbarrier."""
 
     def describe(self) -> str:
         """Where it lies and how far its phase is."""
@@ -47,7 +47,7 @@ class Operation:
     reads: tuple[Ranges, ...] = ()
     after: Operation | None = None  # must not complete before this one
     read: Callable[[], None] | None = None  # takes the source's bytes; `run` does it if nobody did
-    nbytes: int = 0  # that its barrier will be told of
+    nbytes: int = 0  # that it reports to its barrier
     wakes: bool = False  # its completion may let a thread go on
     agent: int = -1  # its column in the clocks, for what is waited for by groups,
     time: int = 0  # and its time there
@@ -66,7 +66,7 @@ class Pending:
         self.kind = kind
         self.random = random.Random(int(seed or 0))
         self.operations: dict[Operation, None] = {}  # in the order of their issue
-        self.signals: dict[Barrier, int] = {}  # how many of them will tell a barrier of their bytes
+        self.signals: dict[Barrier, int] = {}  # how many of them will report to a barrier
         self.events = 0  # issues and completions so far: the deadlock detector watches it
 
     def issue(self, operation: Operation) -> None:
@@ -97,7 +97,7 @@ class Pending:
             _failed(operation, error)
 
     def signalling(self, barrier: Barrier) -> list[Operation]:
-        """The operations under way that will tell a barrier of their bytes."""
+        """The operations under way that will report their bytes to a barrier."""
         return [op for op in self.operations if op.barrier is barrier] if self.signals.get(barrier) else []
 
     def complete_oldest(self, waking: bool = False) -> bool:

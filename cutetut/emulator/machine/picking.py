@@ -7,7 +7,7 @@ import numpy as np
 from .schedule import Schedule
 from .threads import READY, WARP, Selection, compact
 
-PATIENCE = 32  # every so many turns of a warp its longest waiting lane is next: spinning lanes cannot starve others
+PATIENCE = 32  # turns of a warp after which its longest waiting lane is next: spinning lanes starve no others
 NOWHERE, NEVER = np.iinfo(np.int32).max, np.iinfo(np.int64).max
 
 

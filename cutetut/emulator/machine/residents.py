@@ -12,7 +12,7 @@ from __future__ import annotations
 from ..ptx.loops import waiting_loops
 from ..ptx.syntax import BYTES, Function
 from .schedule import Schedule
-from .threads import WARP as WARP  # host/ tells it with the other properties of the GPU
+from .threads import WARP as WARP  # host/ reports it with the other properties of the GPU
 
 SM_COUNT = 132  # of an H100 SXM or H200
 THREADS_PER_SM = 2048
@@ -27,7 +27,7 @@ REGISTER_BYTES_AT_ONCE = 96 << 20
 
 
 def blocks_per_sm(threads: int, shared: int) -> int:
-    """CTAs of so many threads and bytes of shared memory that fit on one SM, registers left aside."""
+    """How many CTAs of this many threads and bytes of shared memory fit on one SM, registers left aside."""
     if not 0 < threads <= THREADS_PER_BLOCK or shared > SHARED_OPTIN:
         return 0
     warps = -(-threads // WARP)

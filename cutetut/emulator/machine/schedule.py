@@ -89,7 +89,7 @@ class Schedule:
     # -- launches -----------------------------------------------------------------------------
 
     def turns(self) -> int:
-        """How long a launch goes on before another one does that runs at the same time."""
+        """How many turns a launch has before another one that runs at the same time."""
         return int(self.random.choice(BURSTS)) if self.drawn else BURSTS[-1]
 
     # -- waits --------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class Scheduler(Reporter):
     def __init__(
         self, machine: Machine, budget: int, checks: Checks, progress: Callable[[int], None] = lambda done: None
     ) -> None:
-        """progress is told from time to time how many CTAs are done."""
+        """progress: called from time to time with the number of CTAs that are done."""
         super().__init__(machine)
         self.progress, self.ctas_done, self.next_report = progress, 0, REPORTS
         self.budget, self.checks = budget, checks
@@ -90,7 +90,7 @@ class Scheduler(Reporter):
         self.events_at_time_out = -1
 
     def run_wave(self, turns: int | None = None) -> bool:
-        """Go on with the wave, for so many turns at most; whether it has ended."""
+        """Go on with the wave, for at most `turns` turns; returns whether it has ended."""
         steps = itertools.count() if turns is None else range(turns)
         for _ in steps:
             if not self.live:

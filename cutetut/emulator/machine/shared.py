@@ -2,7 +2,7 @@
 
 A shared address is an offset in the CTA's window; in a cluster the CTA's rank stands in bits 24 and
 up, so that the address of another CTA's memory is the own one with another rank (mapa).  What each byte
-has been through is known to the checks, which are told of every access.
+has been through is known to the checks, which see every access.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RANK_SHIFT = 24
 
 
 class Residents(Protocol):
-    """The CTAs that shared memory is for, and who is told of every access: a machine."""
+    """The CTAs that shared memory is for, and the checks that see every access: a machine."""
 
     residents: int
     cluster_size: int

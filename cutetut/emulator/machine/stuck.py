@@ -1,4 +1,4 @@
-"""Threads that wait with nobody left to wake them: what a unit says of them, and what it can ask."""
+"""Threads that wait with nobody left to wake them: what a unit reports about them, and what it can ask."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Report:
         return self.program.blocks[pc - 1].instructions[-1]
 
     def short(self, inst: Instruction) -> str:
-        """ "kernel.py:12", or the PTX line where there is no better."""
+        """ "kernel.py:12", or the PTX line where nothing better is known."""
         place = self.scheduler.place(inst, None)
         return place.source or f"PTX line {place.ptx_line}"
 

@@ -123,10 +123,6 @@ class Tally:
         """Bytes that were asked of "global", "shared", "local", "const" or "cluster" memory (another CTA's shared)."""
         return self._sum(space, operation).asked
 
-    def bytes_moved(self, space: str, operation: str | None = None) -> int:
-        """The same, with whole sectors for the global accesses of threads."""
-        return sum(t.moved for t in self._matching(space, operation))
-
     def flops(self, unit: str | None = None) -> int:
         """Floating-point or integer matrix operations of "scalar" or "matrix" units; a multiply-add is two."""
         return sum(n for (u, _), n in self.arithmetic.items() if unit in (None, u))

@@ -1,4 +1,4 @@
-"""What a reduction makes of the value in memory and the one that comes to it (PTX ISA sections 9.7.13.5 to 9.7.13.7).
+"""How a reduction combines the value in memory with the one that arrives (PTX ISA sections 9.7.13.5 to 9.7.13.7).
 
 atom, red, red.async and the reducing bulk copies (sections 9.7.9.25.4.2 and 9.7.9.27.2) share these functions.
 """

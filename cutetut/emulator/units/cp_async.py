@@ -66,7 +66,7 @@ class Copies:
         order.arrived_many(hosts, self.nbytes, self.agents[rows], self.times[rows], self.inst)
 
     def finish(self, rows: np.ndarray) -> None:
-        """Some rows are complete, and somebody hears of it: their threads, or an mbarrier."""
+        """Some rows are complete, and their threads, or an mbarrier, learn of it."""
         self.arrive(rows)
         self.awaited |= rows
         if self.arrived.all():
@@ -80,7 +80,7 @@ class CopyGroups(UnitState):
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.closed = np.zeros(machine.T, np.int64)
-        self.signals = np.zeros(machine.T, np.int64)  # how often each thread has had an mbarrier told of its copies
+        self.signals = np.zeros(machine.T, np.int64)  # how often each thread has asked for an arrival after its copies
         self.before_commit = np.zeros(machine.T, np.int64)  # and how often before its last group was closed
         self.under_way: list[Copies] = []
 
@@ -122,7 +122,7 @@ class CopyGroups(UnitState):
             self.machine.unit(AsyncOrdering).learn(copied >> 5, self.agents_of(copied), times)
 
     def signal(self, threads: np.ndarray) -> Knowledge:
-        """These threads have an mbarrier told when their copies so far are complete: what that will make known.
+        """These threads ask for an arrival when their copies so far are complete: what that will make known.
 
         It is what the threads know now, not what they know by then.
         """

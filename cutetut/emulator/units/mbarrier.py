@@ -178,16 +178,16 @@ class Mbarriers(UnitState):
     def complete_bytes(self, barrier: Mbarrier, nbytes: int) -> None:
         """An asynchronous copy has delivered bytes."""
         barrier.bytes -= nbytes
-        self._complete_if_due(barrier, told_of_bytes=True)
+        self._complete_if_due(barrier, by_bytes=True)
 
-    def _complete_if_due(self, barrier: Mbarrier, told_of_bytes: bool = False) -> None:
+    def _complete_if_due(self, barrier: Mbarrier, by_bytes: bool = False) -> None:
         self.machine.pending.events += 1
         if barrier.pending or barrier.bytes:
             return
         if late := self.machine.pending.signalling(barrier):
             raise reports.too_few_bytes(self, barrier, late)
         barrier.phase += 1
-        at_any_time, barrier.before_that = told_of_bytes or barrier.open_ended, barrier.completed_by
+        at_any_time, barrier.before_that = by_bytes or barrier.open_ended, barrier.completed_by
         barrier.completed_by, barrier.came, barrier.open_ended = None if at_any_time else barrier.came, {}, False
         barrier.pending = barrier.count
         if barrier.gathered is not None:
@@ -196,7 +196,7 @@ class Mbarriers(UnitState):
         barrier.arrivals.clear()
 
     def cta_over(self, cta: int, thread: int) -> None:
-        """Its barriers have been told of every byte that came."""
+        """A CTA has ended: its barriers expect no more bytes, so any that came unexpectedly are too many."""
         for barrier in self.objects.values():
             if barrier.cta == cta and barrier.bytes < 0:
                 raise reports.too_many_bytes(self, barrier, thread)

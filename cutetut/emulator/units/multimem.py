@@ -73,7 +73,7 @@ def _may_be_vector(kind: str) -> bool:
 
 
 def _access(inst: Instruction, machine: Machine, nbytes: int, kind: Kind) -> Access:
-    """Without a scope it is the system's."""
+    """The access of an instruction, whose scope is the system's where it names none."""
     access = Access.of(inst.parts, inst.index, nbytes, kind)
     if access.scope and not set(SCOPES) & set(inst.parts):
         access = replace(access, scope=SYS)

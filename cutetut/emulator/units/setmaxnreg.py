@@ -1,6 +1,6 @@
 """Moving registers from one warpgroup to another: setmaxnreg (PTX ISA section 9.7.19.5).
 
-A CTA owns the registers it was launched with: so many per thread, for every thread.  A warpgroup that
+A CTA owns the registers it was launched with, as many for each of its threads.  A warpgroup that
 loads gives some back, one that multiplies takes more, and the sum never grows.  `inc` waits until
 the pool has enough, for ever if nobody gives any back.  A warp that ends gives nothing back: what it
 held is the CTA's until that ends (seen on an H200, which waits for ever in chapter 13's fourth probe).
@@ -32,7 +32,7 @@ GIVERS = "setmaxnreg.dec in the warpgroups that need fewer registers, and the su
 def launch_registers(machine: Machine) -> int | None:
     """Registers per thread at launch, None without a bound: ptxas then ignores setmaxnreg.
 
-    With .maxnreg it is that; with .minnctapersm what so many CTAs leave each thread, at most the
+    With .maxnreg it is that; with .minnctapersm what that many CTAs leave each thread, at most the
     largest count the kernel asks for (both seen with ptxas 13.1).  Warps own whole units of it.
     """
     directives = machine.kernel.directives

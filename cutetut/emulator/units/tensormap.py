@@ -62,7 +62,7 @@ class TensorMap:
 
     @cached_property
     def box_bytes(self) -> int:
-        """Bytes of one box, out-of-bounds elements included: what its mbarrier is told."""
+        """Bytes of one box, out-of-bounds elements included: what is reported to its mbarrier."""
         return int(np.prod(self.counts)) * self.unit
 
     @cached_property

@@ -329,7 +329,7 @@ def check_global(machine: Machine, addresses: np.ndarray, nbytes: int, thread: i
 
 
 def _check_box(machine: Machine, box: Box, addresses: np.ndarray, thread: int, store: bool) -> None:
-    """The same for a box, of which mostly the two ends say it."""
+    """The same for a box, for which looking at its two ends is usually enough."""
     if box.inside is None:
         found = machine.memory.find(box.low)
         if found is not None and box.high <= found.end:

@@ -265,7 +265,7 @@ class Operands:
         return bool(self.order.nothing_wrote(place.chunks + base - self.shared.origin >> 4).all())
 
     def _known_readable(self, known: Known, place: Place, base: int, group: int) -> bool:
-        """Whether everything between the boundaries around an operand may be read; a False says nothing."""
+        """Whether everything between the boundaries around an operand may be read; False leaves it open."""
         shared = self.shared
         for low, high in place.hulls:
             key = group, base + low, high, place.swizzle

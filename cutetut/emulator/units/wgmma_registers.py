@@ -328,7 +328,7 @@ class Wgmma(UnitState):
         return values if d == "s32" else values.astype(np.float64)
 
     def flush(self, fragment: Fragment, sel: Selection) -> None:
-        """Something else than a WGMMA touches a fragment: its newest values go to the registers."""
+        """Something other than a WGMMA touches a fragment: its newest values go to the registers."""
         for group in among(fragment.matrix, sel):
             d, matrix = fragment.matrix.pop(group)
             rounded: np.ndarray = matrix.astype(VALUES[d], copy=False)

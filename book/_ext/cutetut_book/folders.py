@@ -1,6 +1,6 @@
-"""The directive `{rooms}`: the folders of the emulator, as a picture and as a table of what is in each.
+"""The directive `{folders}`: the folders of the emulator, as a picture and as a table of what is in each.
 
-The picture is made from the docstring of `cutetut/emulator/__init__.py`, which names the rooms in the order in which
+The picture is made from the docstring of `cutetut/emulator/__init__.py`, which names the folders in the order in which
 they build on each other; the table has the first sentence of each folder's own docstring.
 """
 
@@ -13,11 +13,11 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from .generated import BadData, table
+from .generated import BadData, table, with_code
 from .vendor import ROOT
 
 EMULATOR = ROOT / "cutetut" / "emulator"
-NAMED = re.compile(r"`(\w+(?:/|\.py))` \(([^()]+)\)")  # `room/` (what it has)
+NAMED = re.compile(r"`(\w+(?:/|\.py))` \(([^()]+)\)")  # `folder/` (what it has)
 WIDTH, HEIGHT, GAP = 440, 32, 8  # of the picture, of a box, and between boxes
 FITS = 42  # letters in a box
 AROUND = "CuTe DSL, torch, CUDA"
@@ -32,7 +32,7 @@ def docstring(folder: Path) -> str:
 
 
 def stack(emulator: Path = EMULATOR) -> dict[str, str]:
-    """Each room and what it has in a few words, the ones that others build on first.
+    """Each folder and what it has in a few words, the ones that others build on first.
 
     Raises BadData for a folder that the emulator's docstring leaves out, a name in it that is none, too many words.
     """
@@ -67,34 +67,26 @@ def picture(found: dict[str, str]) -> str:
     height = len(rows) * (HEIGHT + GAP) - GAP + 2
     label = "The emulator's folders, each above those that it builds on: " + ", ".join(reversed(found))
     return (
-        f'<svg class="cutetut-rooms" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{html.escape(label)}">'
+        f'<svg class="cutetut-folders" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{html.escape(label)}">'
         + "".join(boxes)
         + "</svg>"
     )
 
 
-class Rooms(SphinxDirective):
-    """The picture and the table; a room that nothing is said of is an error of the build."""
+class Folders(SphinxDirective):
+    """The picture and the table; a folder without a description is an error of the build."""
 
     def run(self) -> list[nodes.Node]:
         try:
-            found, said = stack(EMULATOR), sentences(EMULATOR)
+            found, described = stack(EMULATOR), sentences(EMULATOR)
         except (OSError, SyntaxError, BadData) as error:
-            raise self.error(f"rooms: {error}") from error
-        for folder in ["", *said]:
+            raise self.error(f"folders: {error}") from error
+        for folder in ["", *described]:
             self.env.note_dependency(str(EMULATOR / folder / "__init__.py"))
-        body = [[nodes.literal("", name), _with_code(text)] for name, text in said.items()]
-        folders = table(["folder", "what is in it"], body, ["rooms", "stacks"])
-        return [nodes.raw("", picture(found), format="html"), folders]
-
-
-def _with_code(text: str) -> nodes.inline:
-    """A sentence in which what stands between backticks is code."""
-    out = nodes.inline()
-    for i, part in enumerate(text.split("`")):
-        out += nodes.literal("", part) if i % 2 else nodes.Text(part)
-    return out
+        body = [[nodes.literal("", name), with_code(text)] for name, text in described.items()]
+        listed = table(["folder", "what is in it"], body, ["folders", "stacks"])
+        return [nodes.raw("", picture(found), format="html"), listed]
 
 
 def setup(app: Sphinx) -> None:
-    app.add_directive("rooms", Rooms)
+    app.add_directive("folders", Folders)
