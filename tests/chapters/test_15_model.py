@@ -54,8 +54,11 @@ def measured_plans(chapter: ModuleType) -> dict[tuple[Any, ...], dict[str, float
     return found
 
 
-# How far its choice is off at shapes that were measured after its constants were chosen; the chapter tells of the first.
-WRONG = {(512, 4096, 4096): 1.42, (4096, 1536, 2048): 1.03}
+# How far off its choice is where a plan was measured after the constants were chosen; the chapter tells of the first.
+WRONG = {
+    (512, 4096, 4096): 1.42, (64, 4096, 4096): 1.16, (128, 8192, 28672): 1.14, (64, 28672, 4096): 1.05,
+    (4096, 1536, 2048): 1.03,
+}  # fmt: skip
 
 
 def test_its_choice_is_within_two_percent_of_the_fastest_that_was_measured(chapter: ModuleType) -> None:
