@@ -370,7 +370,7 @@ test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 HINTS = {
     "check_step('hfgcjidabe')": "only because the compiler moves the conversion to P behind the wait",
     "check_pass_on(one_too_far)": "and nothing can wake it: CTA (0, 0, 0), warps [0-3] wait at barrier 5: 128 of 256",
-    "check_cycles(always_cores)": "p = 512, s = 1110, o = 170: the model's step is longer",
+    "check_cycles(always_cores)": "p = 512, s = 2000, o = 0: the model's step is longer",
     "check_cycles(lambda p, s, o: 9999)": "p = 512, s = 512, o = 0: the model's step is shorter",
     "check_turns('mhfgcjbyieda')": "the turn is passed on behind a wait",
     "check_turns('mhfgcyjidbea')": "PV runs under the softmax",
