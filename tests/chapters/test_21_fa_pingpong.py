@@ -260,6 +260,10 @@ def of_384(w):
     cute.arch.barrier_arrive(barrier_id=TURN + (w + 1) % 3, number_of_threads=384)
 
 
+def one_too_far(w):
+    your_turn(w + 1, 3)
+
+
 def by_numpy(p, s, o):
     return np.maximum(4 * p, np.maximum(2 * p, p + s) + o)
 
@@ -274,6 +278,10 @@ def by_sorting(p, s, o):
 
 def always_cores(p, s, o):
     return 4 * p
+
+
+def short_softmax_forgotten(p, s, o):
+    return max(4 * p, p + s + o)
 
 
 @cute.jit
@@ -338,11 +346,14 @@ KINDS = [*exercises.FUNCTIONS, "nans"]
 TEXTS = ["None", "'text'", "np.float64(3)", "float('nan')", "(1, 2)", "nothing", "from_torch"]
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
     "check_step": (
-        [*TEXTS, "'hgcjidbeaf'", "'hfgcjibdea'", "'hfgcjidbeaa'", "'hfgcjidbe'"],
+        [*TEXTS, "'hgcjidbeaf'", "'hfgcjibdea'", "'hfgcjidbeaa'", "'hfgcjidbe'", "'hfgcjidabe'"],
         ["'hfgcjidbea'", "list('ghfcjidbea')", "'fghcjidbae'"],
     ),
     "check_pass_on": ([*KINDS, "backwards", "of_384"], ["modulo", "by_branch", "by_helper"]),
-    "check_cycles": ([*KINDS, "always_cores", "lambda p, s, o: '9'"], ["by_numpy", "as_tensor", "by_sorting"]),
+    "check_cycles": (
+        [*KINDS, "always_cores", "short_softmax_forgotten", "lambda p, s, o: '9'"],
+        ["by_numpy", "as_tensor", "by_sorting"],
+    ),
     "check_power": ([*KINDS, "coarse", "cute.math.exp2"], ["doubled", "halves", "by_squaring"]),
     "check_turns": (
         [*TEXTS, "'mhfgcyjidbea'", "'hmfgcyjbieda'", "'mhfgcjbyieda'"],
@@ -354,6 +365,23 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 
 names = exercises.judges_of(CHAPTER, f"import numpy as np\n{ANSWERS}")
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+
+
+HINTS = {
+    "check_step('hfgcjidabe')": "only because the compiler moves the conversion to P behind the wait",
+    "check_pass_on(one_too_far)": "and nothing can wake it: CTA (0, 0, 0), warps [0-3] wait at barrier 5: 128 of 256",
+    "check_cycles(always_cores)": "p = 512, s = 2000, o = 0: the model's step is longer",
+    "check_cycles(lambda p, s, o: 9999)": "p = 512, s = 512, o = 0: the model's step is shorter",
+    "check_turns('mhfgcjbyieda')": "the turn is passed on behind a wait",
+    "check_turns('mhfgcyjidbea')": "PV runs under the softmax",
+}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("call", HINTS)
+def test_a_hint_names_the_mistake(names: dict[str, Any], capsys: pytest.CaptureFixture[str], call: str) -> None:
+    said = exercises.verdict(call, names, capsys)
+    assert said.startswith("not yet: ") and HINTS[call] in said and ".py" not in said
 
 
 test_solutions_belong_to_exercises = exercises.solutions_belong_to_exercises(CHAPTER)
