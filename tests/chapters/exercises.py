@@ -258,6 +258,18 @@ def answers_are_judged(checks: Mapping[str, tuple[Iterable[str], Iterable[str]]]
     return judged
 
 
+def wrong_answers_get_hints(hints: Mapping[str, str]) -> Callable[..., None]:
+    """The test that calls of checks print "not yet", a hint, and no file of ours, for a module like those above."""
+
+    @pytest.mark.emulator
+    @pytest.mark.parametrize(("call", "hint"), hints.items())
+    def hinted(names: dict[str, Any], capsys: pytest.CaptureFixture[str], call: str, hint: str) -> None:
+        said = verdict(call, names, capsys)
+        assert said.startswith("not yet: ") and hint in said and ".py" not in said
+
+    return hinted
+
+
 def solutions_belong_to_exercises(chapter: str) -> Callable[[], None]:
     """The test that a chapter's exercises and solutions are those that `assert_paired` asks for."""
     return lambda: assert_paired(chapter)

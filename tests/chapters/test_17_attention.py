@@ -259,19 +259,13 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
 
-@pytest.mark.emulator
-@pytest.mark.parametrize(
-    ("call", "hint"),
-    [
-        ("check_cost(10**9, 16, 2)", "there are two products"),
-        (f"check_cost({2 * FMAS}, 56, 2)", "Q and O have a row per query"),
-        ("check_softcap(same)", "rows are wrong; the first is query 0 of head 0: "),
-        ("check_window(nine_keys)", "64 of 80 rows are wrong; the first is query 8 of head 0: "),
-        ("check_alibi(undecided)", "put @cute.jit above the function"),
-        ("check_together(heedless)", "outputs are wrong, the first where a half has seen no key"),
-        ("check_together(average)", "32 of 32 outputs are wrong, the first where a half has seen no key"),
-        ("check_together(without_units)", "the first where both halves have seen keys"),
-    ],
-)
-def test_hints(names: dict[str, Any], capsys: pytest.CaptureFixture[str], call: str, hint: str) -> None:
-    assert hint in exercises.verdict(call, names, capsys)
+test_hints = exercises.wrong_answers_get_hints({
+    "check_cost(10**9, 16, 2)": "there are two products",
+    f"check_cost({2 * FMAS}, 56, 2)": "Q and O have a row per query",
+    "check_softcap(same)": "rows are wrong; the first is query 0 of head 0: ",
+    "check_window(nine_keys)": "64 of 80 rows are wrong; the first is query 8 of head 0: ",
+    "check_alibi(undecided)": "put @cute.jit above the function",
+    "check_together(heedless)": "outputs are wrong, the first where a half has seen no key",
+    "check_together(average)": "32 of 32 outputs are wrong, the first where a half has seen no key",
+    "check_together(without_units)": "the first where both halves have seen keys",
+})  # fmt: skip

@@ -366,24 +366,14 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 names = exercises.judges_of(CHAPTER, f"import numpy as np\n{ANSWERS}")
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
-
-HINTS = {
+test_a_hint_names_the_mistake = exercises.wrong_answers_get_hints({
     "check_step('hfgcjidabe')": "only because the compiler moves the conversion to P behind the wait",
     "check_pass_on(one_too_far)": "and nothing can wake it: CTA (0, 0, 0), warps [0-3] wait at barrier 5: 128 of 256",
     "check_cycles(always_cores)": "p = 512, s = 2000, o = 0: the model's step is longer",
     "check_cycles(lambda p, s, o: 9999)": "p = 512, s = 512, o = 0: the model's step is shorter",
     "check_turns('mhfgcjbyieda')": "the turn is passed on behind a wait",
     "check_turns('mhfgcyjidbea')": "PV runs under the softmax",
-}
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize("call", HINTS)
-def test_a_hint_names_the_mistake(names: dict[str, Any], capsys: pytest.CaptureFixture[str], call: str) -> None:
-    said = exercises.verdict(call, names, capsys)
-    assert said.startswith("not yet: ") and HINTS[call] in said and ".py" not in said
-
-
+})  # fmt: skip
 test_solutions_belong_to_exercises = exercises.solutions_belong_to_exercises(CHAPTER)
 
 
