@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 from types import ModuleType
 from typing import Any
 
@@ -39,43 +40,65 @@ def test_the_choice_for_any_shape_can_be_made(chapter: ModuleType) -> None:
         assert 0 < chapter.cost(M, N, K, plan, size)["seconds"] < 1
 
 
-RIVALS: tuple[str, ...] = ("odd", "squares", "layers", "few", "types")
+PARTS: tuple[str, ...] = ("odd", "squares", "layers", "few", "types")
+OTHERS = ("torch", " ahead", " ahead 2", " ping-pong", " hilbert", " group 4", " group 16")  # probed, but no plans
+Times = dict[str, float]  # microseconds by the plan's name
 
 
-def measured_plans(chapter: ModuleType) -> dict[tuple[Any, ...], dict[str, float]]:
+def on_one_level(runs: list[Times]) -> Times:
+    """Several runs as one: each times what makes its plans agree, in the middle, with those that came before.
+
+    A run's clock depends on how warm the GPU is: plans measured in two runs differ by up to a tenth, all of them alike.
+    """
+    found: dict[str, list[float]] = {}
+    left = sorted(runs, key=len, reverse=True)
+    while left:
+        left.sort(key=lambda run: -len(run.keys() & found.keys()))
+        run = left.pop(0)
+        shared = [statistics.median(found[plan]) / us for plan, us in run.items() if plan in found]
+        for plan, us in run.items():
+            found.setdefault(plan, []).append(us * (statistics.median(shared) if shared else 1.0))
+    return {plan: statistics.median(us) for plan, us in found.items()}
+
+
+def measured_plans(chapter: ModuleType) -> dict[tuple[Any, ...], Times]:
     """Microseconds of each plan that was measured, by shape and types and by the plan's name; bursts."""
-    found: dict[tuple[Any, ...], dict[str, float]] = {}
-    tables = [row for part in RIVALS for row in bench.read(CHAPTER, part)["rows"] if row["method"].startswith("burst")]
-    for row in [*tables, *records.read(CHAPTER, "probes")["rivals"]]:
+    runs: dict[tuple[Any, ...], dict[Any, Times]] = {}
+    probes = records.read(CHAPTER, "probes")
+    tables = [row for part in PARTS for row in bench.read(CHAPTER, part)["rows"] if row["method"].startswith("burst")]
+    rows = [(row, "table", {row["plan"]: row["us"]}) for row in tables]
+    rows += [(row, "rivals", {row["plan"]: row["us"][0]}) for row in probes["rivals"]]
+    rows += [(row, row["run"], {plan: us[0] for plan, us in row["us"].items()}) for row in probes["races"]]
+    for row, run, us in rows:
         key = row["M"], row["N"], row["K"], getattr(torch, row["dtype"]), getattr(torch, row["out"])
-        us = row["us"][0] if isinstance(row["us"], list) else row["us"]
-        plans = found.setdefault(key, {})
-        plans[row["plan"]] = min(us, plans.get(row["plan"], us))
-    return found
+        plans = {plan: time for plan, time in us.items() if not plan.endswith(OTHERS)}
+        runs.setdefault(key, {}).setdefault(run, {}).update(plans)
+    return {key: on_one_level([run for run in found.values() if run]) for key, found in runs.items()}
 
 
-# How far off its choice is where a plan was measured after the constants were chosen; the chapter tells of the first.
-WRONG = {
-    (512, 4096, 4096): 1.42, (64, 4096, 4096): 1.16, (128, 8192, 28672): 1.14, (64, 28672, 4096): 1.05,
-    (4096, 1536, 2048): 1.03,
-}  # fmt: skip
+MISSED = {  # how much slower the choice is than the fastest that was measured, at most, where it is above 2 percent
+    (512, 512, 16384, BF16, BF16): 1.28,  # rows 32 KiB apart are slow in parts of K; the model does not know
+    (64, 28672, 4096, BF16, FP32): 1.045,
+    (3000, 3000, 3000, BF16, BF16): 1.03,  # three consumers in a cluster, slow at 3072, are no candidate
+    (512, 4096, 4096, BF16, BF16): 1.03,  # three plans, which change places from run to run
+}
 
 
 def test_its_choice_is_within_two_percent_of_the_fastest_that_was_measured(chapter: ModuleType) -> None:
-    """Among the plans of a shape that were measured; of those within a hundredth of the least cost, the first."""
-    judged = 0
+    """Among the candidates that were measured, beside any plan that was; of those within a hundredth, the first."""
+    slower = {}
     for key, us in measured_plans(chapter).items():
         M, N, K, dtype, out = key
         size, width = (torch.empty(0, dtype=each).element_size() for each in (dtype, out))
         known = {plan: us[chapter.told(plan)] for plan in chapter.candidates(M, N, K, size, width)
                  if chapter.told(plan) in us}  # fmt: skip
         costs = {plan: chapter.cost(M, N, K, plan, size)["seconds"] for plan in known}
-        if len(known) > 1:
-            judged += 1
+        if len(us) > 1:
             choice = next(plan for plan in costs if costs[plan] <= 1.01 * min(costs.values()))
-            most = WRONG.get((M, N, K), 1.02)
-            assert known[choice] <= most * min(known.values()), (key, chapter.told(choice), known)
-    assert judged >= 18
+            slower[key] = known[choice] / min(us.values())
+    assert len(slower) >= 44
+    assert not {key: ratio for key, ratio in slower.items() if ratio > MISSED.get(key, 1.02)}
+    assert statistics.mean(slower.values()) < 1.012
 
 
 def test_few_rows_get_a_tile_of_at_most_64(chapter: ModuleType) -> None:

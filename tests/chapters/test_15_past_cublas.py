@@ -184,7 +184,7 @@ def test_shared_memory_and_registers_are_what_the_plans_say(chapter: ModuleType,
     """The compiled kernels, against a CTA's limit, and against half an SM where two are to fit."""
     C = torch.zeros(256, 256, dtype=BF16, device=device)
     tensors = [chapter.as_cute(C)] * 3
-    for per_sm, bW, bT in ((1, 128, 256), (2, 128, 128), (2, 64, 256)):
+    for per_sm, bW, bT in ((1, 128, 256), (2, 128, 128), (2, 64, 256), (3, 64, 192), (3, 128, 80)):
         plan = chapter.Split(bW, bT, 1, per_sm)
         assert not chapter.refusal(plan, 4096) and chapter.refusal(dataclasses.replace(plan, bT=bT + 16), 4096)
         info = inspect(chapter.cute.compile(chapter.split_launch, *tensors, chapter.current_stream(), plan))
