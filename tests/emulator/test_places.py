@@ -12,6 +12,7 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 import pytest
+from cutlass._mlir import ir
 
 from cutetut.emulator.host import compilation, compile_cache
 
@@ -53,6 +54,25 @@ def test_places_of_old_functions_are_forgotten_in_time(monkeypatch: pytest.Monke
             exec(code, scope)
             assert scope["found"] == number
     assert lines == [1, 1, 2, 3, 1]
+
+
+def test_a_location_belongs_to_the_context_it_was_made_in() -> None:
+    """A trace has a context of its own, and two may alternate."""
+    made: list[Any] = []
+
+    def original(info: Any) -> ir.Location:
+        made.append(info)
+        return ir.Location.file(*info)
+
+    location = compilation.once_per_context(original, ir)
+    places = [("a.py", 1, 2), ("b.py", 3, 4)]
+    for context in (one := ir.Context(), other := ir.Context(), one):
+        with context:
+            for _ in range(2):
+                for place in places:
+                    found = location(place)
+                    assert found.context is context and found == ir.Location.file(*place)
+    assert made == places * 3 and one is not other
 
 
 LINE = sys._getframe().f_lineno

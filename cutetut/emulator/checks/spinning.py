@@ -42,12 +42,9 @@ class Spinning:
 
     def __init__(self, scheduler: Scheduler, loops: list[range]) -> None:
         self.scheduler = scheduler
-        self.blocks = {
-            block.number
-            for block in scheduler.program.blocks
-            if any(block.instructions and {block.instructions[0].index, block.instructions[-1].index} <= set(loop)
-                   for loop in loops)
-        }  # fmt: skip
+        blocks, number_of = scheduler.program.blocks, scheduler.machine.block_starts
+        within = ((number_of[start], loop) for loop in loops for start in loop if start in number_of)
+        self.blocks = {number for number, loop in within if blocks[number].instructions[-1].index in loop}
         self.last_other = 0  # the turn in which a block outside of such loops was last executed
 
     def executing(self, block: int) -> None:

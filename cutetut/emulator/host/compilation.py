@@ -70,6 +70,22 @@ def once_per_place(original: Callable[[types.FrameType], Any]) -> Callable[[type
     return unseen(frameinfo)
 
 
+def once_per_context(original: Callable[[Any], Any], ir: Any) -> Callable[[Any], Any]:
+    """The location of a place is made once in each trace, which has a context of its own."""
+    latest: list[tuple[Any, dict[int, tuple[Any, Any]]]] = [(None, {})]
+
+    def location(info: Any) -> Any:
+        context, known = latest[0]
+        if context is not ir.Context.current:
+            known = {}
+            latest[0] = ir.Context.current, known  # at once: another thread may trace, too
+        if id(info) not in known:
+            known[id(info)] = info, original(info)  # it is kept, or its id could become another's
+        return known[id(info)][1]
+
+    return unseen(location)
+
+
 def compiled_once(dsl: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     """The compiler's passes are run once for a module and its options: later processes read what came out."""
 

@@ -22,7 +22,7 @@ import torch
 
 from ..errors import EmulatorError, InternalError
 from . import cuda_api, dlpack, launches, live, ranks, stream_order, together, torch_streams
-from .compilation import compiled_once, engine_with_our_calls, keep_artifacts, once_per_place, unseen
+from .compilation import compiled_once, engine_with_our_calls, keep_artifacts, once_per_context, once_per_place, unseen
 from .cuda_api import CudaCallError
 from .host_calls import flight
 from .patches import Patches
@@ -41,6 +41,7 @@ def install(dump_dir: str) -> None:
     PTX and cubin of every compilation are written to `dump_dir`.
     """
     import cutlass.testing  # may activate this process's backend, which calls this function
+    from cutlass._mlir import ir
     from cutlass._mlir_helpers import op
     from cutlass.base_dsl import compiler, dsl, jit_executor
     from cutlass.base_dsl.export import external_binary_module
@@ -62,6 +63,7 @@ def install(dump_dir: str) -> None:
     _patches.set(compiler.Compiler, "jit", engine_with_our_calls(dsl, jit))
     _patches.set(op, "_fast_frameinfo", once_per_place(op._fast_frameinfo))
     _patches.set(op, "_is_framework_module", functools.cache(op._is_framework_module))  # asked for every operation
+    _patches.set(op, "_get_location_from_frame_info", once_per_context(op._get_location_from_frame_info, ir))
     _patches.set(runtime._Tensor, "__init__", _tensors_in_global_memory(runtime._Tensor.__init__))
     compiled, executor = jit_executor.JitCompiledFunction, jit_executor.JitExecutor
     ours = cuda_jit_executor.CudaDialectJitCompiledFunction

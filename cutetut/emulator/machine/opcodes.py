@@ -9,6 +9,7 @@ The table is data: the book's list of emulated instructions is generated from it
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -202,8 +203,13 @@ def lookup(inst: Instruction) -> Opcode:
 
 def registered(inst: Instruction) -> Opcode | None:
     """The same, or None."""
-    names = (".".join(inst.parts[:n]) for n in range(len(inst.parts), 0, -1))
-    return next((OPS[name] for name in names if name in OPS), None)
+    return next((OPS[name] for name in _prefixes(inst.parts) if name in OPS), None)
+
+
+@functools.cache
+def _prefixes(parts: tuple[str, ...]) -> list[str]:
+    """The names under which an instruction may be registered, the longest first."""
+    return [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
 
 
 def unsupported(inst: Instruction, why: str = "") -> UnknownInstruction:

@@ -15,6 +15,12 @@ def constants(kernel: Function) -> dict[str, Constant]:
 
     Followed are unguarded moves and comparisons for equality: inline assembly makes its predicates with these.
     """
+    if kernel.constants is None:
+        kernel.constants = _constants(kernel)
+    return kernel.constants
+
+
+def _constants(kernel: Function) -> dict[str, Constant]:
     writers: dict[str, list[Instruction]] = {}
     others: set[str] = set()
     for inst in kernel.body:

@@ -13,7 +13,9 @@ def waiting_loops(kernel: Function, elsewhere: bool = False) -> list[range]:
     elsewhere: of global memory, which threads of other CTAs change too; otherwise only loops that do not count
     how often they look, nor ask for the time: those end by themselves.
     """
-    found = []
+    if (known := kernel.waits.get(elsewhere)) is not None:
+        return known
+    found = kernel.waits[elsewhere] = []
     for end, branch in enumerate(kernel.body):
         target = branch.operands[0] if branch.parts[0] == "bra" else None
         if isinstance(target, Symbol):
@@ -49,19 +51,13 @@ _PURE = {
 _Known = dict[Register, int]  # registers whose value follows from the answer "false"
 
 
-def repeated_waits(kernel: Function) -> set[int]:
-    """The test_wait and try_wait instructions to which a false answer leads back, with nothing done in between.
+def is_repeated(kernel: Function, wait: Instruction) -> bool:
+    """Whether a false answer leads back to this test_wait or try_wait, with nothing done in between.
 
     A thread in such a loop only waits.  Any other goes on with the answer: a peek.
     """
-    found = set()
-    for inst in kernel.body:
-        if inst.opcode.startswith(("mbarrier.test_wait", "mbarrier.try_wait")):
-            answer = inst.operands[0]
-            known = {answer: 0} if isinstance(answer, Register) else {}
-            if _comes_back(kernel, inst.index, known):
-                found.add(inst.index)
-    return found
+    answer = wait.operands[0]
+    return _comes_back(kernel, wait.index, {answer: 0} if isinstance(answer, Register) else {})
 
 
 def _comes_back(kernel: Function, wait: int, known: _Known) -> bool:

@@ -157,6 +157,8 @@ class Function:
     body: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    constants: dict[str, int | float] | None = field(default=None, repr=False, compare=False)  # see ptx/constants.py
+    waits: dict[bool, list[range]] = field(default_factory=dict, repr=False, compare=False)  # see ptx/loops.py
     writes: Any = field(default=None, repr=False, compare=False)  # what it may write through (checks/written.py)
     facts: Any = field(default=None, repr=False, compare=False)  # what a launch need not find out again (decoding.py)
 
