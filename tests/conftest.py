@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # those of OF_THE_BOOK share the built book, and those of SPREAD run a notebook each.
 OF_THE_BOOK = (
     "test_every_page.py", "test_pages.py", "test_pages_in_a_browser.py", "test_first_page.py", "test_reading.py",
-    "test_exercises_page.py",
+    "test_exercises_page.py", "test_explained.py", "test_errata.py",
 )  # fmt: skip
 SPREAD = "test_committed.py"
 # They begin with what takes longest (of CPU, 20 seconds and more), so that at the end none waits for another.

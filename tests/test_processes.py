@@ -5,11 +5,12 @@ The files that take longest come first: then no process is left with one of them
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import LONGEST
+from tests.conftest import LONGEST, OF_THE_BOOK
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = """import os, pytest
@@ -43,3 +44,10 @@ def test_what_takes_longest_begins(tmp_path: Path) -> None:
     found = [line.split("::")[0] for line in _pytest(tmp_path, "--collect-only").splitlines() if "::" in line]
     assert [Path(file).name for file in found] == [LONGEST[-1]] * 8 + ["test_a.py"] * 8
     assert set(LONGEST) <= {file.name for file in (ROOT / "tests").rglob("test_*.py")}
+
+
+def test_all_files_that_look_at_the_built_book_share_it() -> None:
+    """A file that is missing in OF_THE_BOOK may run in another process, which then builds the book once more."""
+    imports = re.compile(r"^from tests\.book\.building import .*\bbuilt\b", re.MULTILINE)
+    looking = {file.name for file in (ROOT / "tests").rglob("test_*.py") if imports.search(file.read_text())}
+    assert looking == set(OF_THE_BOOK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -111,3 +112,9 @@ def broken_links(page: Page, pages: dict[Path, Page]) -> list[str]:
         elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].ids:
             broken.append(f"{link} (no such anchor)")
     return broken
+
+
+@functools.cache
+def of_the_book(path: Path) -> Page:
+    """Return a page of the book that was built for this test run, which does not change: it is parsed once."""
+    return Page(path)

@@ -9,7 +9,7 @@ import pytest
 
 from cutetut.course import exercises
 from tests.book.building import built
-from tests.book.pages import Page
+from tests.book.pages import of_the_book
 
 ROW = re.compile(r'<tr class="row-\w+" id="([^"]+)">(.*?)</tr>', re.DOTALL)
 CELL = re.compile(r"<td>(.*?)</td>", re.DOTALL)
@@ -38,14 +38,13 @@ def test_each_exercise_has_a_row_with_its_difficulty_and_its_judge(page: str) ->
 
 
 def test_each_row_leads_to_the_heading_of_its_exercise(page: str) -> None:
-    pages: dict[str, Page] = {}
     for key, row in ROW.findall(page):
         link = LINK.search(row)
         assert link, key
         chapter = key.partition("/")[0]
         path = built() / "notebooks" / f"{chapter}.html"
         assert (built() / "book" / link[1]).resolve() == path
-        assert link[2] in pages.setdefault(chapter, Page(path)).ids
+        assert link[2] in of_the_book(path).ids
 
 
 def test_the_page_says_how_many_there_are(page: str) -> None:

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 from tests.book.building import ROOT, built, notebooks, toc_files
-from tests.book.pages import Page, broken_links, css_addresses, is_remote
+from tests.book.pages import Page, broken_links, css_addresses, is_remote, of_the_book
 
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 
@@ -22,7 +22,7 @@ def book() -> Path:
 
 @pytest.fixture(scope="module")
 def pages(book: Path) -> dict[Path, Page]:
-    return {path: Page(path) for path in sorted(book.rglob("*.html")) if "_static" not in path.parts}
+    return {path: of_the_book(path) for path in sorted(book.rglob("*.html")) if "_static" not in path.parts}
 
 
 def test_every_notebook_is_in_the_toc_once() -> None:
