@@ -30,6 +30,7 @@ SCHEMAS = {
     "vendor.dependabot": [".github/dependabot.yml"],
     "vendor.readthedocs": [".readthedocs.yaml"],
     "vendor.citation-file-format": ["CITATION.cff"],
+    str(ROOT / "tests" / "schemas" / "devcontainer.json"): [".devcontainer/**/devcontainer.json"],
 }
 
 
@@ -41,10 +42,11 @@ def run_tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def check(schema: str, *files: str) -> Result:
     """What `check-jsonschema` does with the files; in this process, because a new one imports for a second."""
-    return CliRunner().invoke(check_jsonschema.main, ["--builtin-schema", schema, *files])
+    which = "--builtin-schema" if schema.startswith("vendor.") else "--schemafile"
+    return CliRunner().invoke(check_jsonschema.main, [which, schema, *files])
 
 
-@pytest.mark.parametrize("schema", SCHEMAS)
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: Path(schema).name)
 def test_files_fit_their_schemas(schema: str) -> None:
     files = sorted(str(path) for pattern in SCHEMAS[schema] for path in ROOT.glob(pattern))
     assert files
@@ -52,10 +54,18 @@ def test_files_fit_their_schemas(schema: str) -> None:
     assert done.exit_code == 0, done.output
 
 
-def test_the_schemas_refuse_a_wrong_file(tmp_path: Path) -> None:
-    (tmp_path / "workflow.yml").write_text("on: push\njobs: {test: {steps: [{run: make test}]}}\n")  # runs on nothing
-    done = check("vendor.github-workflows", str(tmp_path / "workflow.yml"))
-    assert done.exit_code == 1 and "runs-on" in done.output
+@pytest.mark.parametrize(
+    ("schema", "wrong", "said"),
+    [
+        ("github-workflows", "{on: push, jobs: {test: {steps: [{run: make test}]}}}", "runs-on"),  # runs on nothing
+        ("devcontainer.json", '{"image": "python", "postCreateComand": "make setup"}', "postCreateComand"),
+    ],
+)
+def test_the_schemas_refuse_a_wrong_file(tmp_path: Path, schema: str, wrong: str, said: str) -> None:
+    (tmp_path / "wrong.yml").write_text(wrong)
+    (named,) = (each for each in SCHEMAS if each.endswith(schema))
+    done = check(named, str(tmp_path / "wrong.yml"))
+    assert done.exit_code == 1 and said in done.output
 
 
 def test_the_dockerfile_passes_its_linter() -> None:
@@ -128,6 +138,19 @@ def test_the_cloud_task_installs_what_is_missing(there: tuple[str, ...], tmp_pat
     subprocess.run([bash, "-c", setup.splitlines()[0]], env={"PATH": str(tmp_path)}, check=True)
     log = tmp_path / "log"
     assert log.exists() == (len(there) < 2) and (not log.exists() or "apt-get install" in log.read_text())
+
+
+def test_the_book_leads_to_the_readmes_table_of_containers_and_clouds() -> None:
+    """By the anchor that GitHub makes of the heading; the table names what starts the course elsewhere."""
+    first = (ROOT / "book" / "intro.md").read_text()
+    linked = re.search(rf"Docker.*\({re.escape(URLS['Repository'])}#([\w-]+)\)", first, re.DOTALL)
+    readme = (ROOT / "README.md").read_text()
+    titles = re.findall(r"^#+ (.*)$", readme, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-"): title for title in titles}
+    assert linked and linked[1] in anchors
+    table = readme.split(anchors[linked[1]])[1].split("\n#")[0]
+    for started_by in ("docker build", "Dev Containers", "skypilot.yaml", "modal_app.py", "wsl "):
+        assert started_by in table
 
 
 def test_the_readme_begins_with_what_a_reader_needs() -> None:
