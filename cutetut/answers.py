@@ -278,7 +278,7 @@ def _layout_text(answer: Any) -> str:
     try:
         return layouts.text(answer)
     except Exception as error:  # the DSL does not export its errors' types
-        raise LayoutError(f"CuTe cannot make it: {str(error).strip().splitlines()[0]}") from error
+        raise LayoutError(f"CuTe cannot make it: {raised(error)}") from error
 
 
 def _tree(part: Any) -> str:

@@ -346,6 +346,16 @@ def test_what_a_function_raises_is_a_hint_of_one_line() -> None:
         answers.returned(lambda n: 1 // n, 0)
 
 
+def test_a_function_that_makes_no_layout_is_told_why() -> None:
+    """An error without a message as well."""
+    for error, said in ((KeyError(), "KeyError"), (ValueError("a bad\nshape"), "ValueError: a bad shape")):
+        def fails(error: Exception = error) -> None:
+            raise error
+
+        with pytest.raises(NotYet, match=f"CuTe cannot make it: {said}$"):
+            answers.layout(fails)
+
+
 @pytest.mark.parametrize(
     ("error", "line"),
     [
