@@ -344,6 +344,9 @@ def test_every_file_of_measurements_belongs_to_a_chapter():
 
 def test_speeds_in_another_unit_say_so():
     assert "ours TB/s  vendor TB/s" in bench.table([{**ROW, "unit": "TB/s"}])
+    named = {**ROW, "a copy, alone_tflops": 2.5}
+    for unit, row in (("TB/s", {**named, "unit": "TB/s"}), ("TFLOP/s", named)):
+        assert f"a copy, alone {unit}" in bench.table([row]) and "tflops" not in bench.table([row])
     assert "ours TFLOP/s  vendor TFLOP/s" in bench.table([ROW])
     mixed = bench.table([ROW, {**ROW, "unit": "TB/s"}])
     assert "FLOP/s" not in mixed and "unit" in mixed.splitlines()[1]
