@@ -92,6 +92,19 @@ def test_a_scale_from_before(chapter: ModuleType, device: str, matrices: dict[in
     assert_rounded(numbers, wanted / scale.cpu().double().numpy()[..., None, None])
 
 
+@pytest.mark.parametrize("times, saturates", [(1, True), (2, False)])
+def test_a_scale_from_before_must_be_doubled(
+    chapter: ModuleType, device: str, matrices: dict[int, np.ndarray], times: int, saturates: bool
+) -> None:
+    """As it is, the scale of a batch makes numbers of one that is 1.7 times as wide saturate."""
+    before, now, signs = drawn((1, 2, 70, 128), 5), 1.7 * drawn((1, 2, 70, 128), 6), chapter.random_signs(128)
+    largest = chapter.incoherent(before.to(device), signs)[1]
+    (numbers, scale), _ = chapter.incoherent(now.to(device), signs, times * largest / 448)
+    wanted = exact(now, signs, matrices[128]) / scale.cpu().double().numpy()[..., None, None]
+    off = np.abs(numbers.cpu().double().numpy() - wanted)
+    assert bool((off > 2.0**-10 + (2.0**-4 + 1e-5) * np.abs(wanted)).any()) == saturates
+
+
 def test_the_largest_of_several_calls_is_kept(
     chapter: ModuleType, device: str, matrices: dict[int, np.ndarray]
 ) -> None:
