@@ -152,8 +152,8 @@ def hint(report: str) -> str:
     what, *others = lines[start:]
     second = [line for line in others[:1] if not line.startswith("Look at: ")]
     look = [line for line in others if line.startswith("Look at: ")][:1]
-    first, *more = (textwrap.shorten(line, 180, placeholder=" ...") for line in (what, *second, *look))
-    return " ".join([first, *more]) if first.endswith(":") else "; ".join([first, *more])
+    said = "; ".join(textwrap.shorten(line, 180, placeholder=" ...") for line in (what, *second, *look))
+    return said.replace(":; ", ": ", 1)  # a line that ends in a colon announces the next
 
 
 def raised(error: Exception) -> str:

@@ -245,8 +245,8 @@ def test_what_a_kernel_must_not_do_is_told(run: Any, says: str) -> None:
         ("warning: slow\n  kernel k\nRace: two stores", "Race: two stores"),
         ("Race: a store at address 0x7f3\nLook at: it", "Race: a store; Look at: it"),
         (
-            "Deadlock: all wait:\n  CTA (0, 0, 0), warps [0] wait at barrier 7 (a.py:3)\n    more",
-            "Deadlock: all wait: CTA (0, 0, 0), warps [0] wait at barrier 7",
+            "Deadlock: all wait:\n  CTA (0, 0, 0), warps [0] wait at barrier 7 (a.py:3)\n    more\nLook at: it",
+            "Deadlock: all wait: CTA (0, 0, 0), warps [0] wait at barrier 7; Look at: it",
         ),
         ("Deadlock: alone:", "Deadlock: alone:"),
         ("nothing that we know", "nothing that we know"),
