@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from cutetut.figures.base import ACCENT, INK, LINE, OURS, PAPER, VENDOR, Picture, blank_figure, one_look
 
@@ -86,7 +87,7 @@ def curves(series: Mapping[str, Sequence[float]], *, xlabel: str, ylabel: str, t
         width = 2 + 4 * (len(series) - 1 - index)  # where two are one, both show
         axes.plot(range(1, len(values) + 1), values, linestyle=dash, color=color, linewidth=width, label=name)
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title, ylim=(0, None))
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(axis="y", color=LINE, linewidth=0.6)
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     text = (f"{name}: {len(values)} steps, from {values[0]:.1f} to {values[-1]:.1f}" for name, values in series.items())

@@ -136,7 +136,7 @@ def test_curves_that_are_one_both_show() -> None:
     assert repr(picture) == "ours: 3 steps, from 3.3 to 1.0\ntheirs: 3 steps, from 3.3 to 1.0"
     (axes,), (legend,) = picture.figure.axes, picture.figure.legends
     below, above = axes.get_lines()
-    assert list(below.get_xdata()) == [1, 2, 3] and list(above.get_ydata()) == [3.3, 2.0, 1.04]
+    assert np.array_equal(below.get_xdata(), [1, 2, 3]) and np.array_equal(above.get_ydata(), [3.3, 2.0, 1.04])
     assert above.get_linewidth() < below.get_linewidth() and above.get_color() != below.get_color()
     assert [text.get_text() for text in legend.get_texts()] == ["ours", "theirs"] and axes.get_ylim()[0] == 0
 
