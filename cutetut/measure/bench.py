@@ -122,7 +122,7 @@ def compare(
 
     ours, vendor: callables without arguments that launch on torch's current stream. `vendor` may be several, by their
     names: all take turns, a row compares with the one that is fastest by its method, and has the speeds of all as
-    `NAME_tflops`; `vendor_name` is for one alone. flops: floating-point
+    `NAME_tflops`, whatever the unit; `vendor_name` is for one alone. flops: floating-point
     operations of one launch. size: what to call this measurement, such as {"M": 4096, ...}; it opens each
     row. seconds: length of a sustained window. rung: whether these rows stand for the chapter beside the others'.
     unit: of the speeds where it is not TFLOP/s: with the bytes of one launch as `flops` they are TB/s. Each

@@ -352,6 +352,16 @@ def test_speeds_in_another_unit_say_so():
     assert "FLOP/s" not in mixed and "unit" in mixed.splitlines()[1]
 
 
+@pytest.mark.parametrize(("unit", "shown"), [({}, "TFLOP/s"), ({"unit": "TB/s"}, "TB/s")])
+def test_every_column_of_speeds_names_the_unit(unit, shown):
+    """So do those of several vendors, whose rows call them `NAME_tflops`, whatever the unit."""
+    rows = [{**ROW, **unit, "cuDNN_tflops": 4.15, "a flash_tflops": speed} for speed in (3.57, 3.99)]
+    titles = bench.table(rows).splitlines()[1]
+    assert "tflops" not in titles and re.findall(rf"(\w+) {shown}", titles) == ["ours", "vendor", "cuDNN", "flash"]
+    mixed = bench.table([{**rows[0], "unit": "TFLOP/s"}, {**rows[1], "unit": "TB/s"}]).splitlines()[1]
+    assert "tflops" not in mixed and "cuDNN " in mixed
+
+
 def test_every_notebook_that_measures_has_a_table():
     measuring = [
         path.stem
