@@ -33,7 +33,7 @@ class Place:
     chapter: str
     cell: str
     heading: str
-    is_aside: bool = False  # in one of the parts ASIDE
+    is_aside: bool = field(default=False, compare=False)  # in one of the parts ASIDE
 
     def __str__(self) -> str:
         return f"{self.chapter}, cell {self.cell}"
