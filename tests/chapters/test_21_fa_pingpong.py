@@ -66,7 +66,7 @@ def test_few_queries_of_small_heads_get_four_consumers(chapter: ModuleType, devi
         assert chapter.choose(D, 10**4) == replace(cfg, step=step)
     one = torch.zeros(1, 1, 64, 128, dtype=torch.bfloat16)
     with pytest.raises(ValueError, match="nobody to take turns"):
-        chapter.attention(one, one, one, cfg=chapter.fa.Config(chapter.step_turns, consumers=1))
+        chapter.attention(one, one, one, cfg=chapter.Config(chapter.step_turns, consumers=1))
 
 
 @pytest.mark.emulator
