@@ -87,9 +87,9 @@ def test_tiles_are_the_smallest_that_all_run_at_once(chapter: ModuleType, D: int
 
 
 def test_blocks_are_shorter_where_the_last_would_be_nearly_empty(chapter: ModuleType) -> None:
-    """777 keys are 7 blocks of 112 or of 128; of what fills blocks of 128, or has a mask, nothing is to be gained."""
+    """777 keys are 7 blocks of 112 or of 128; nothing is gained by what fills blocks of 128, has a mask, or is one."""
     assert chapter.choose(128, 777, 777, 16, 132).bN == chapter.choose(64, 1111, 1111, 32, 132).bN == 112
-    assert {chapter.choose(128, 777, keys, 16, 132).bN for keys in (512, 1024, 4096, 5000, 16384)} == {128}
+    assert {chapter.choose(128, 777, keys, 16, 132).bN for keys in (64, 512, 1024, 4096, 5000, 16384)} == {128}
     assert chapter.choose(128, 777, 777, 16, 132, masked=True).bN == 128
     assert chapter.keys_paid(777, 112) == 784 + 336 and chapter.keys_paid(777, 128) == 896 + 384
 
