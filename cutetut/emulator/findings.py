@@ -89,8 +89,9 @@ class Side:
     """Threads, or an operation that works for them, at one program point.
 
     role: what they do there, such as "reads", "writes", "updates" (an atomic operation), "arrives", "waits",
-    "initialises", "missing" (they should arrive, and have not).  lanes and warps count within the CTA; no lanes: all,
-    or it is not known which.  operation: of an asynchronous one, what it is; the threads are those that issued it.
+    "initialises", "exits", "missing" (they should arrive, and have not).  lanes and warps count within the CTA; no
+    lanes: all, or it is not known which.  operation: of an asynchronous one, what it is; the threads are those that
+    issued it.
     """
 
     role: str

@@ -199,6 +199,10 @@ class Clocks:
             for (mask, viewers), until in self._lanes.get((warp, agent), {}).items()
         )
 
+    def heard_of(self, warp: int, other: int) -> int:
+        """Up to when all lanes of a warp know of all lanes of another one."""
+        return int(self._known(True, warp, np.array([other]))[0])
+
     def knows_reads(self, warp: int, agent: int, time: int) -> bool:
         """Whether a warp knows from a narrow arrival that an agent has gone that far, and so of what it has read."""
         return bool(self.views > READS and self.base <= time <= self.seen[READS, warp, agent])

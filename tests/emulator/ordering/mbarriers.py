@@ -42,6 +42,7 @@ KERNELS = {
     "fenced_cluster": Kernel("order_mbarriers", "fenced_cluster", elementwise((2, THREADS), _of_the_other)),
     "neighbours": Kernel("order_mbarriers", "neighbours", elementwise((2, THREADS), _of_the_other)),
     "copied": Kernel("order_mbarriers", "copied", elementwise((2, THREADS), _of_the_other)),
+    "guests": Kernel("order_mbarriers", "guests", elementwise((THREADS,), mirrored)),
     "tma_copy": Kernel("tma_copy", "run", CASES["tma_copy"]),
 }
 
@@ -82,6 +83,14 @@ MISTAKES = {
     "copy_passed_on_with_the_scope_of_the_cta": Mistake(
         "copied", (("# passes the copy on", "cute.arch.mbarrier_arrive(full, 1 - rank)"),), RACE,
         ("# by the owner", "cute.arch.mbarrier_arrive(full, 1 - rank)", "# the remote load"),
+    ),
+    "exit_when_one_lane_of_each_warp_has_read": Mistake(
+        "guests", (("# all lanes have read", NOTHING),), RACE, ("mbarrier_wait(read, 0)", "# the remote load")
+    ),
+    "exit_when_one_warp_has_read": Mistake(
+        "guests",
+        (("# every warp", "cute.arch.mbarrier_init(read, 1)"), ("# says so", "if tid == THREADS - 32:")), RACE,
+        ("mbarrier_wait(read, 0)", "# the remote load"),
     ),
     # a wait sees only whether the last phase of its parity is complete: it must not fall behind by two
     "two_phases_ahead": Mistake(
