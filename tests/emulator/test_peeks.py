@@ -7,7 +7,7 @@ import pytest
 
 from cutetut.emulator import ptx
 from cutetut.emulator.errors import Deadlock, InFlight
-from cutetut.emulator.ptx.loops import repeated_waits
+from cutetut.emulator.ptx.loops import is_repeated
 from tests.emulator.harness import kernel, run, wait
 
 ASK = "mbarrier.{}.parity.shared::cta.b64 %p2, [%r1], 0;"
@@ -60,9 +60,15 @@ or.pred %p4, %p2, %p3; @!%p4 bra LOOP;"""
 @pytest.mark.emulator
 def test_a_wait_for_either_of_two_barriers_that_nobody_arrives_at() -> None:
     text = kernel(f"mov.u32 %r1, bar; {TWO}", header=".shared .align 8 .b64 bar[2];")
-    assert not repeated_waits(ptx.parse(text).kernels["k"])
+    assert repeated(text) == [False, False]
     with pytest.raises(Deadlock):
         run(text, np.zeros(1, np.uint32), block=(1, 1, 1))
+
+
+def repeated(text: str) -> list[bool]:
+    """Of each wait of a kernel, whether it is repeated until it succeeds."""
+    kernel = ptx.parse(text).kernels["k"]
+    return [is_repeated(kernel, inst) for inst in kernel.body if inst.opcode.startswith("mbarrier.try_wait")]
 
 
 WAIT = ASK.format("try_wait")
@@ -87,7 +93,6 @@ PEEKS = {
 @pytest.mark.emulator
 @pytest.mark.parametrize("name", [*LOOPS, *PEEKS])
 def test_which_of_them_are_waits(name: str) -> None:
-    found = repeated_waits(ptx.parse(kernel({**LOOPS, **PEEKS}[name])).kernels["k"])
-    assert len(found) == (name in LOOPS)
+    assert repeated(kernel({**LOOPS, **PEEKS}[name])) == [name in LOOPS]
 
 

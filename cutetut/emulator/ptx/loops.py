@@ -49,19 +49,13 @@ _PURE = {
 _Known = dict[Register, int]  # registers whose value follows from the answer "false"
 
 
-def repeated_waits(kernel: Function) -> set[int]:
-    """The test_wait and try_wait instructions to which a false answer leads back, with nothing done in between.
+def is_repeated(kernel: Function, wait: Instruction) -> bool:
+    """Whether a false answer leads back to this test_wait or try_wait, with nothing done in between.
 
     A thread in such a loop only waits.  Any other goes on with the answer: a peek.
     """
-    found = set()
-    for inst in kernel.body:
-        if inst.opcode.startswith(("mbarrier.test_wait", "mbarrier.try_wait")):
-            answer = inst.operands[0]
-            known = {answer: 0} if isinstance(answer, Register) else {}
-            if _comes_back(kernel, inst.index, known):
-                found.add(inst.index)
-    return found
+    answer = wait.operands[0]
+    return _comes_back(kernel, wait.index, {answer: 0} if isinstance(answer, Register) else {})
 
 
 def _comes_back(kernel: Function, wait: int, known: _Known) -> bool:

@@ -24,7 +24,7 @@ from ..machine.memory import SHARED_WINDOW, threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
 from ..machine.operands import addresses
 from ..machine.threads import lanes_of
-from ..ptx.loops import repeated_waits
+from ..ptx.loops import is_repeated
 from ..ptx.syntax import Sink
 from . import mbarrier_reports as reports
 from .mbarrier_objects import Arrival, Mbarrier, Seen, Waiter
@@ -421,7 +421,7 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
     result = machine.target(inst.operands[0], np.bool_)
     where = _Barriers(inst, machine, inst.operands[1])
     wanted = machine.source(inst.operands[2], np.uint32 if parity else np.uint64)
-    following, repeated = machine.block_after(inst), inst.index in repeated_waits(machine.kernel)
+    following, repeated = machine.block_after(inst), is_repeated(machine.kernel, inst)
 
     def step(sel: Selection) -> int | None:
         asleep = []
