@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import EmulatorError, IllegalInstruction, InFlight, MissingBarrier, MissingFence, Place, Uninitialized
-from ..findings import Location, role_of
+from ..findings import Location, operation_of, role_of
 from ..machine.access import Access, Kind
 from ..machine.machine import Machine
 from ..machine.memory import HOST, index
@@ -23,8 +23,6 @@ from .lost_updates import lost_update_hint
 from .remedies import BOTH_PASS, FLAG, LANES, MATES, NARROW, PREVIOUS, READ_ONLY, READERS, REUSED
 from .shadow import Shadow
 from .stamps import Stamp
-
-COPIES_TO_SHARED = ("cp.async.ca", "cp.async.cg")  # and every copy that reports to an mbarrier
 
 
 class Reports:
@@ -458,7 +456,7 @@ class Reports:
         """Where the kernel issues asynchronous copies into shared memory."""
         places = {}
         for inst in self.machine.kernel.body:
-            if inst.opcode.startswith(COPIES_TO_SHARED) or "mbarrier::complete_tx::bytes" in inst.parts:
+            if operation_of(inst.opcode) and role_of(inst.opcode, "shared") == "writes":
                 place = self.machine.scheduler.place(inst, None)
                 places[place.source or f"PTX line {inst.line}"] = True
         return ", ".join(places)
