@@ -3,7 +3,8 @@
 `handover` and `fenced_handover` hand a row over, `rounds` takes turns phase by phase, `buffers` fills two places in
 turn, `beside` has a row next to an mbarrier, `bulk` a row that a bulk copy brings, `again` initialises an mbarrier
 twice; `cluster` and `fenced_cluster` read another CTA's row, `neighbours` after an arrival at an mbarrier of the
-reader, `copied` one that cp.async has brought, `guests` one whose owner stays until it has been read.
+reader, `copied` one that cp.async has brought, `guests` one whose owner stays until it has been read; in
+`one_warp` the lanes of one warp use what one of them has initialised.
 """
 
 import cutlass
@@ -334,3 +335,22 @@ def guests_kernel(mX: cute.Tensor, mY: cute.Tensor):
 @cute.jit
 def guests(mX: cute.Tensor, mY: cute.Tensor):
     guests_kernel(mX, mY).launch(grid=(2, 1, 1), block=(THREADS, 1, 1), cluster=(2, 1, 1))
+
+
+@cute.kernel
+def one_warp_kernel(mX: cute.Tensor, mY: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    row, full = allocate()
+    if tid == 0:
+        cute.arch.mbarrier_init(full, 32)  # by one lane
+    cute.arch.mbarrier_init_fence()
+    cute.arch.sync_warp()  # the other lanes learn of it
+    row[tid] = mX[tid]
+    cute.arch.mbarrier_arrive(full)  # every lane
+    cute.arch.mbarrier_wait(full, 0)
+    mY[tid] = row[31 - tid]
+
+
+@cute.jit
+def one_warp(mX: cute.Tensor, mY: cute.Tensor):
+    one_warp_kernel(mX, mY).launch(grid=(1, 1, 1), block=(32, 1, 1))

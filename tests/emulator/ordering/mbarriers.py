@@ -43,6 +43,7 @@ KERNELS = {
     "neighbours": Kernel("order_mbarriers", "neighbours", elementwise((2, THREADS), _of_the_other)),
     "copied": Kernel("order_mbarriers", "copied", elementwise((2, THREADS), _of_the_other)),
     "guests": Kernel("order_mbarriers", "guests", elementwise((THREADS,), mirrored)),
+    "one_warp": Kernel("order_mbarriers", "one_warp", elementwise((32,), mirrored)),
     "tma_copy": Kernel("tma_copy", "run", CASES["tma_copy"]),
 }
 
@@ -115,6 +116,9 @@ MISTAKES = {
     "mbarrier_initialised_twice": Mistake(
         "again", (("# no longer an mbarrier", NOTHING),), OVERWRITTEN, ("# again",), new=True
     ),
+    "mbarrier_of_a_lane_that_the_others_have_not_met": Mistake(
+        "one_warp", (("# the other lanes learn", NOTHING),), RACE, ("# every lane", "# by one lane")
+    ),
     "fence_of_another_warp": Mistake(
         "tma_copy", (("mbarrier_init_fence()", "if warp == 1: cute.arch.mbarrier_init_fence()"),), (MissingFence,),
         ("cute.copy(load,", "mbarrier_init(full, 1)"), new=True,
@@ -122,6 +126,9 @@ MISTAKES = {
 }  # fmt: skip
 
 HARMLESS: Harmless = {
+    "mbarrier_of_a_lane_that_the_others_have_met_at_the_relaxed_barrier_of_the_cluster": (
+        "one_warp", (("# the other lanes learn", "cute.arch.cluster_arrive_relaxed(); cute.arch.cluster_wait()"),),
+    ),
     "cluster_arrival_relaxed_orders_within_a_cta_after_its_fence": (
         "fenced_cluster",
         (
