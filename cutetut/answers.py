@@ -2,7 +2,7 @@
 
 A check is a function decorated with `judged`. It asks `number`, `numbers`, `real`, `truths` or `layout` for the value
 of an answer, and raises `NotYet` with a hint where it is wrong. An answer that is a function is called by `returned`,
-one that is a kernel is run by `emulated`.
+one that is a kernel is run by `emulated`, or by `must_run` where the check makes the emulator's report.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 import torch
 
 from cutetut import layouts, progress
-from cutetut.emulator.errors import EmulatorWarning
-from cutetut.inspect.diagnose import fault
+from cutetut.emulator.errors import EmulatorError, EmulatorWarning
+from cutetut.inspect.diagnose import NO_FAULT, fault
 from cutetut.layouts import LayoutError
 from cutetut.widgets.layout_operations import layout_of
 from cutetut.widgets.layout_text import LayoutText, read_layout
@@ -32,6 +32,9 @@ Made = TypeVar("Made")
 NOT_REWRITTEN = re.compile(r"range_constexpr should be preprocessed|dynamic range should be always preprocessed")
 
 COLOUR = re.compile(r"\x1b(?:\[[0-9;]*m?)?")  # a terminal's code for a colour, perhaps cut off in the middle
+
+FAULT = re.compile(r"[A-Z]\w*: ")  # how the line of a report begins that names the fault; its warnings come before
+PLACES = re.compile(r" at (?:global )?address 0x[0-9a-f]+| \(\S+\.py:\d+\)")  # differ from run to run
 
 LATE_INDEX = "error[PHASE_DYNAMIC_INDEX]"  # Python's list or tuple gets an index that only a thread knows
 LATE_IF = "error[PHASE_DYNAMIC_TO_STATIC_BOOL]"  # Python is to decide by a value that only a thread knows
@@ -142,6 +145,25 @@ def one_line(error: Exception | str) -> str:
     return short or type(error).__name__
 
 
+def hint(report: str) -> str:
+    """The fault of an emulator's report in a line: its type, its first two lines, and what the emulator looks at."""
+    lines = [line.strip() for line in PLACES.sub("", COLOUR.sub("", report)).splitlines() if line.strip()]
+    start = next((i for i, line in enumerate(lines) if FAULT.match(line)), 0)
+    what, *others = lines[start:]
+    second = [line for line in others[:1] if not line.startswith("Look at: ")]
+    look = [line for line in others if line.startswith("Look at: ")][:1]
+    said = "; ".join(textwrap.shorten(line, 180, placeholder=" ...") for line in (what, *second, *look))
+    return said.replace(":; ", ": ", 1)  # a line that ends in a colon announces the next
+
+
+def raised(error: Exception) -> str:
+    """An error in a line: its type and what it says, or the `hint` of a fault that the emulator raised."""
+    name, said = type(error).__name__, one_line(error)
+    if isinstance(error, EmulatorError):
+        return hint(f"{name}: {error}")
+    return said if said == name else f"{name}: {said}"
+
+
 def attempted(make: Callable[[], Made]) -> Made:
     """Return what `make` returns, which uses a reader's answer. Raises NotYet with what CuTe or Python objects to."""
     try:
@@ -164,7 +186,19 @@ def attempted(make: Callable[[], Made]) -> Made:
                 "Python cannot decide while the kernel is traced about a value that only a thread has: "
                 "put @cute.jit above the function, and the DSL rewrites its `if`; or use cutlass.max or cute.where"
             ) from None
-        raise NotYet(one_line(error)) from None
+        raise NotYet(raised(error)) from None
+
+
+def must_run(run: Callable[..., Made], *arguments: Any, **named: Any) -> Made:
+    """Return what `run` returns: the emulator's report of a kernel with a reader's parts, or a tuple that it opens.
+
+    Raises NotYet with what CuTe or Python objects to, or with the `hint` of the report, unless that has no fault.
+    """
+    found = attempted(lambda: run(*arguments, **named))
+    said = found if isinstance(found, str) else found[0]  # type: ignore[index]
+    if NO_FAULT not in said:
+        raise NotYet(hint(said))
+    return found
 
 
 def returned(function: Any, *arguments: Any) -> Any:
@@ -174,7 +208,7 @@ def returned(function: Any, *arguments: Any) -> Any:
     except NotYet:
         raise
     except Exception as error:  # it is the reader's: whatever it raises is a hint
-        raise NotYet(f"your function raises {type(error).__name__}: {one_line(error)}") from None
+        raise NotYet(f"your function raises {raised(error)}") from None
 
 
 def function_of(answer: Any, wanted: str = "a function") -> Callable[..., Any]:
@@ -188,8 +222,8 @@ def emulated(launch: Callable[..., Any], *arguments: Any, outputs: int = 1) -> N
     """Run a `@cute.jit` function in the emulator, on every machine, with a reader's kernel or parts of one.
 
     arguments: what it takes; of the torch tensors among them, which are on the CPU, the last `outputs` are there to be
-    written to, and the others may only be read. Raises NotYet with what CuTe or Python objects to, with the first line
-    of the emulator's fault, or if one of those that may only be read has changed.
+    written to, and the others may only be read. Raises NotYet with what CuTe or Python objects to, with the `hint` of
+    the emulator's fault, or if one of those that may only be read has changed.
     """
     tensors = [i for i, argument in enumerate(arguments) if isinstance(argument, torch.Tensor)]
     before = {i: arguments[i].clone() for i in tensors[: len(tensors) - outputs]}
@@ -197,8 +231,7 @@ def emulated(launch: Callable[..., Any], *arguments: Any, outputs: int = 1) -> N
         warnings.simplefilter("ignore", EmulatorWarning)
         found = attempted(lambda: fault(launch, *arguments))
     if found is not None:
-        first = re.sub(r" at (?:global )?address 0x[0-9a-f]+", "", str(found).splitlines()[0])
-        raise NotYet(one_line(f"{type(found).__name__}: {first}"))
+        raise NotYet(raised(found))
     for i, was in before.items():
         unchanged(arguments[i], was, list(inspect.signature(launch).parameters)[i])
 
@@ -245,7 +278,7 @@ def _layout_text(answer: Any) -> str:
     try:
         return layouts.text(answer)
     except Exception as error:  # the DSL does not export its errors' types
-        raise LayoutError(f"CuTe cannot make it: {str(error).strip().splitlines()[0]}") from error
+        raise LayoutError(f"CuTe cannot make it: {raised(error)}") from error
 
 
 def _tree(part: Any) -> str:

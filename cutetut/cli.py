@@ -32,7 +32,8 @@ def parser() -> argparse.ArgumentParser:
     _add_run_and_record(commands)
     _add_measurements(commands)
     _add_emulate(commands)
-    commands.add_parser("progress", help="show which exercises you have solved in JupyterLab")
+    progress = commands.add_parser("progress", help="show which exercises you have solved in JupyterLab")
+    progress.add_argument("names", nargs="*", metavar="NAME", help="list a chapter's exercises one by one")
     cache = commands.add_parser("cache", help="show how many compiled and disassembled kernels are kept on disk")
     cache.add_argument("--clear", action="store_true", help="remove them all")
     return top
@@ -132,7 +133,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "cache":
         return _cache(options.clear)
     if options.command == "progress":
-        return _progress()
+        return _progress(options.names)
     if options.command == "emulate":
         with backend.collection_paused():
             from cutetut import emulate
@@ -237,24 +238,29 @@ def _cache(remove: bool) -> int:
     return 0
 
 
-def _progress() -> int:
-    """How many exercises of each chapter are solved, and which are left."""
+def _progress(names: Sequence[str]) -> int:
+    """How many exercises of each chapter are solved, and which are left; of chapters that are named, each exercise."""
     from cutetut import progress
     from cutetut.columns import aligned
-    from cutetut.course import exercises
-    from cutetut.course.notebooks import NotebookError
+    from cutetut.course import exercises, notebooks
 
     try:
         kept, file = progress.kept(), progress.file()
-        listed = exercises.collect()
-    except (NotebookError, OSError, RuntimeError, UnicodeDecodeError) as error:
+        listed = exercises.collect([notebooks.find(name) for name in names] or None)
+    except (notebooks.NotebookError, OSError, RuntimeError, UnicodeDecodeError) as error:
         print(f"cutetut progress: {error}", file=sys.stderr)
         return 1
-    rows = [["chapter", "right", "still to do"]]
-    for chapter, (total, _) in exercises.counts(listed).items():
-        left = [str(each.number) for each in listed if each.chapter == chapter and each.key not in kept]
-        rows.append([chapter, f"{total - len(left)} of {total}", ", ".join(left)])
+    if names:
+        rows = [["chapter", "exercise", "difficulty", "right"]]
+        rows += [[e.chapter, f"{e.number}. {e.title}", str(e.difficulty), "yes" * (e.key in kept)] for e in listed]
+    else:
+        rows = [["chapter", "right", "still to do"]]
+        for chapter, (total, _) in exercises.counts(listed).items():
+            left = [str(each.number) for each in listed if each.chapter == chapter and each.key not in kept]
+            rows.append([chapter, f"{total - len(left)} of {total}", ", ".join(left)])
     print(aligned(rows))
+    if not kept:
+        print("Run a check in JupyterLab (`make lab`): when it says \"right\", the exercise is kept here.")
     print(f"{sum(each.key in kept for each in listed)} of {len(listed)} exercises are right; kept in {file}")
     return 0
 

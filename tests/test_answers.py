@@ -15,6 +15,7 @@ import torch
 
 from cutetut import answers
 from cutetut.answers import NotYet
+from cutetut.inspect import diagnose
 from cutetut.widgets import LayoutViewer
 
 ONE_NAN = torch.tensor(float("nan"))
@@ -196,7 +197,64 @@ def test_what_is_wrong_with_a_launch_is_said_in_one_line(kernel: Any, says: str)
     with pytest.raises(NotYet, match=says) as hint, warnings.catch_warnings():
         warnings.simplefilter("error")
         answers.emulated(launch, x, y, kernel)
-    assert "\n" not in str(hint.value) and len(str(hint.value)) <= 200
+    assert "\n" not in str(hint.value) and len(str(hint.value)) <= 500
+
+
+def test_a_fault_is_told_with_who_did_it_and_what_to_look_at() -> None:
+    with pytest.raises(NotYet) as hint:
+        answers.emulated(launch, torch.ones(32), torch.zeros(32), goes_too_far)
+    said = str(hint.value)
+    assert said.startswith("OutOfBounds: load of 4 bytes, outside ") and "0x" not in said
+    assert "; kernel goes_too_far, CTA (0, 0, 0), warp 0, lane 31 (thread (31, 0, 0)); Look at: the tile's " in said
+
+
+def reported(kernel: Any) -> str:
+    """What the emulator says of a kernel, as `mistakes.report` has it."""
+    found = diagnose.fault(launch, torch.ones(32), torch.zeros(32), kernel)
+    return diagnose.NO_FAULT if found is None else f"{type(found).__name__}: {found}"
+
+
+def test_a_report_without_a_fault_is_passed_on_alone_or_with_more() -> None:
+    assert answers.must_run(reported, copies) == diagnose.NO_FAULT
+    warned = f"warning: slow\n{diagnose.NO_FAULT}"
+    assert answers.must_run(lambda *given: given, warned, 3) == (warned, 3)
+
+
+@pytest.mark.parametrize(
+    ("run", "says"),
+    [
+        (lambda: reported(goes_too_far), "^OutOfBounds: .*; kernel goes_too_far, .*; Look at: "),
+        (lambda: (reported(goes_too_far), 3), "^OutOfBounds: "),
+        (lambda: reported(refused), "^AttributeError: .*nothing_of_this_name"),
+        (lambda: 1 // 0, "^ZeroDivisionError: .*division"),
+    ],
+)
+def test_what_a_kernel_must_not_do_is_told(run: Any, says: str) -> None:
+    with pytest.raises(NotYet, match=says) as hint:
+        answers.must_run(run)
+    assert "\n" not in str(hint.value)
+
+
+@pytest.mark.parametrize(
+    ("report", "line"),
+    [
+        (
+            "Race: two stores\n  kernel k\n  a.py:3:  x = 1\nLook at: a barrier",
+            "Race: two stores; kernel k; Look at: a barrier",
+        ),
+        ("warning: slow\n  kernel k\nRace: two stores", "Race: two stores"),
+        ("Race: a store at address 0x7f3\nLook at: it", "Race: a store; Look at: it"),
+        (
+            "Deadlock: all wait:\n  CTA (0, 0, 0), warps [0] wait at barrier 7 (a.py:3)\n    more\nLook at: it",
+            "Deadlock: all wait: CTA (0, 0, 0), warps [0] wait at barrier 7; Look at: it",
+        ),
+        ("Deadlock: alone:", "Deadlock: alone:"),
+        ("nothing that we know", "nothing that we know"),
+    ],
+)
+def test_a_report_becomes_one_line(report: str, line: str) -> None:
+    assert answers.hint(report) == line
+    assert len(answers.hint(f"A: {'word ' * 99}\n{'word ' * 99}\nLook at: {'word ' * 99}")) <= 3 * 180 + 4
 
 
 def not_rewritten(y: cute.Tensor) -> None:
@@ -286,6 +344,16 @@ def test_what_a_function_raises_is_a_hint_of_one_line() -> None:
     assert answers.returned(lambda a, b: a - b, 5, 3) == 2
     with pytest.raises(NotYet, match="^your function raises ZeroDivisionError: .*division"):
         answers.returned(lambda n: 1 // n, 0)
+
+
+def test_a_function_that_makes_no_layout_is_told_why() -> None:
+    """An error without a message as well."""
+    for error, said in ((KeyError(), "KeyError"), (ValueError("a bad\nshape"), "ValueError: a bad shape")):
+        def fails(error: Exception = error) -> None:
+            raise error
+
+        with pytest.raises(NotYet, match=f"CuTe cannot make it: {said}$"):
+            answers.layout(fails)
 
 
 @pytest.mark.parametrize(

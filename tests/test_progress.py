@@ -146,6 +146,28 @@ def test_the_command_prints_what_is_right_and_what_is_left(state: Path, capsys: 
     assert said[-1] == f"1 of {len(exercises.collect())} exercises are right; kept in {state}"
 
 
+def test_before_the_first_right_answer_it_says_where_to_begin(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["progress"]) == 0
+    begin, last = capsys.readouterr().out.splitlines()[-2:]
+    assert "JupyterLab" in begin and "make lab" in begin and last.startswith("0 of ") and not state.exists()
+
+
+def test_the_exercises_of_a_chapter_are_listed_by_name(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, *_ = listed = exercises.of_chapter("24_flash_decode")
+    progress.keep(second.key)
+    progress.keep("01_layouts/equal")
+    assert cli.main(["progress", "24_flash_decode"]) == 0
+    _, *rows, last = capsys.readouterr().out.splitlines()
+    assert len(rows) == len(listed) and all(each.title in row for each, row in zip(listed, rows, strict=True))
+    assert rows[1].endswith("yes") and not rows[0].endswith("yes") and first.title in rows[0]
+    assert last.startswith(f"1 of {len(listed)} exercises")
+    assert cli.main(["progress", "99_nothing"]) == 1
+    said = capsys.readouterr()
+    assert not said.out and said.err.startswith("cutetut progress: ") and said.err.count("\n") == 1
+
+
 @pytest.mark.parametrize("broken", ["folder", "bytes", "no home"])
 def test_a_list_that_cannot_be_read_is_one_line(
     state: Path, broken: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

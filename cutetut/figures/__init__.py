@@ -9,7 +9,7 @@ where no JavaScript runs.
 from cutetut.figures.attention import online_softmax
 from cutetut.figures.banks import bank_groups, column_banks
 from cutetut.figures.base import Picture
-from cutetut.figures.charts import bars, ladder, lines, rows
+from cutetut.figures.charts import bars, curves, ladder, lines, rows
 from cutetut.figures.copies import ring_turns, tensor_box
 from cutetut.figures.partitions import derivation, stride_arrows, strips
 from cutetut.figures.requests import warp_requests
@@ -23,6 +23,7 @@ __all__ = [
     "bars",
     "column_banks",
     "compare_owners",
+    "curves",
     "derivation",
     "kind_styles",
     "ladder",

@@ -1,4 +1,4 @@
-"""Measured numbers: the ladder of speeds, bars, and lines over problem sizes."""
+"""Measured numbers: the ladder of speeds, bars, lines over problem sizes, and curves over steps."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from cutetut.figures.base import ACCENT, INK, LINE, OURS, PAPER, VENDOR, Picture, blank_figure, one_look
 
 LINES = (("o", "-", ACCENT), ("s", "--", OURS), ("D", "-.", VENDOR), ("^", ":", INK))
+CURVES = (("-", VENDOR), ("--", ACCENT), (":", INK), ("-.", OURS))
 
 
 @one_look
@@ -73,6 +75,23 @@ def lines(
     figure.legend(loc="outside lower center", ncols=2, frameon=False)  # beside the lines it would cover some
     points = {n: ", ".join(f"{s}: {v:.3g}" for s, v in zip(sizes, vs, strict=True)) for n, vs in series.items()}
     return Picture(figure, "\n".join(f"{name}: {listed}" for name, listed in points.items()))
+
+
+@one_look
+def curves(series: Mapping[str, Sequence[float]], *, xlabel: str, ylabel: str, title: str = "") -> Picture:
+    """Draw one curve per name over steps 1, 2, 3 ..., each thinner than the one below; the text has both ends."""
+    figure = blank_figure(6.4, 3.2)
+    axes = figure.add_subplot()
+    for index, (name, values) in enumerate(series.items()):
+        dash, color = CURVES[index % len(CURVES)]
+        width = 2 + 4 * (len(series) - 1 - index)  # where two are one, both show
+        axes.plot(range(1, len(values) + 1), values, linestyle=dash, color=color, linewidth=width, label=name)
+    axes.set(xlabel=xlabel, ylabel=ylabel, title=title, ylim=(0, None))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(axis="y", color=LINE, linewidth=0.6)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    text = (f"{name}: {len(values)} steps, from {values[0]:.1f} to {values[-1]:.1f}" for name, values in series.items())
+    return Picture(figure, "\n".join(text))
 
 
 @one_look

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -121,7 +122,7 @@ def compare(
 
     ours, vendor: callables without arguments that launch on torch's current stream. `vendor` may be several, by their
     names: all take turns, a row compares with the one that is fastest by its method, and has the speeds of all as
-    `NAME_tflops`; `vendor_name` is for one alone. flops: floating-point
+    `NAME_tflops`, whatever the unit; `vendor_name` is for one alone. flops: floating-point
     operations of one launch. size: what to call this measurement, such as {"M": 4096, ...}; it opens each
     row. seconds: length of a sustained window. rung: whether these rows stand for the chapter beside the others'.
     unit: of the speeds where it is not TFLOP/s: with the bytes of one launch as `flops` they are TB/s. Each
@@ -382,7 +383,7 @@ def table(rows: Sequence[Row]) -> str:
     constant = [f"{key}: {rows[0][key]}" for key in named if key not in columns]
     units = {row.get("unit", TFLOPS) for row in rows}
     unit = f" {units.pop()}" if len(units) == 1 else ""  # rows of several units have a column of them
-    titles = [{"ours_tflops": f"ours{unit}", "vendor_tflops": f"vendor{unit}"}.get(c, c) for c in columns]
+    titles = [re.sub("_tflops$", unit, column) for column in columns]
     cells = [[_with_range(row, column) for column in columns] for row in rows]
     lines = aligned([titles, *cells], right=range(len(titles)))
     return "\n".join(filter(None, [", ".join(constant), lines]))

@@ -13,6 +13,7 @@ side by side and launch one after the other, so that a kernel that hangs is not 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import io
 import json
 import os
@@ -20,7 +21,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import textwrap
 import threading
 import time
 import warnings
@@ -70,17 +70,37 @@ def faultless(text: str) -> bool:
     return NO_FAULT in text
 
 
-def hint(text: str) -> str:
-    """The fault of a `report` in a line: its first one, and the next where that one ends in a colon."""
-    first, *rest = text.splitlines()
-    shown = f"{first} {rest[0].strip()}" if first.endswith(":") and rest else first[:160]
-    return textwrap.shorten(shown, 260, placeholder=" ...")
-
-
 def show(replacements: Iterable[tuple[str, str]]) -> None:
-    """Print the lines that go and the lines that come, each on one line."""
+    """Print the lines that go and the lines that come, one by one; those that stay between them stand behind spaces."""
     for old, new in replacements:
-        print(f"- {' '.join(old.split())}\n+ {' '.join(new.split()) or '(nothing)'}")
+        before, after = _side_by_side(old, new)
+        for what, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+            marks = [("  ", before[a:b])] if what == "equal" else [("- ", before[a:b]), ("+ ", after[c:d])]
+            print(*(mark + line for mark, lines in marks for line in lines), sep="\n")
+        if not after:
+            print("+ (nothing)")
+
+
+def _side_by_side(old: str, new: str) -> tuple[list[str], list[str]]:
+    """The lines of both texts, indented as they are to each other, with one space where a line has several."""
+    both = [[line for line in text.splitlines() if line.strip()] for text in (old, new)]
+    margins = [margin for lines in both if (margin := _margin(lines)) is not None]
+    margin = min(margins, default=0)
+    before, after = ([" " * (_indent(line) - margin) + " ".join(line.split()) for line in lines] for lines in both)
+    return before, after
+
+
+def _margin(lines: Sequence[str]) -> int | None:
+    """The columns on the left that a text does not need; a first line without any may begin in the middle of a line."""
+    if lines and _indent(lines[0]):
+        return min(map(_indent, lines))
+    if len(lines) < 2:
+        return None
+    return max(0, min(map(_indent, lines[1:])) - 4 * lines[0].rstrip().endswith(":"))
+
+
+def _indent(line: str) -> int:
+    return (len(line) - len(line.lstrip())) // 4 * 4  # a part of a line may begin with one space
 
 
 def on_gpu(notebook: str, names: Sequence[str], launches: int = LAUNCHES, at_once: int = AT_ONCE) -> list[Outcome]:

@@ -368,6 +368,7 @@ test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
 test_a_hint_names_the_mistake = exercises.wrong_answers_get_hints({
     "check_step('hfgcjidabe')": "only because the compiler moves the conversion to P behind the wait",
+    "check_step('hjidafgcbe')": "; Look at: warpgroup.wait_group(0) before the accumulators are used",
     "check_pass_on(one_too_far)": "and nothing can wake it: CTA (0, 0, 0), warps [0-3] wait at barrier 5: 128 of 256",
     "check_cycles(always_cores)": "p = 512, s = 2000, o = 0: the model's step is longer",
     "check_cycles(lambda p, s, o: 9999)": "p = 512, s = 512, o = 0: the model's step is shorter",

@@ -370,6 +370,21 @@ def one_key_too_many(S, keys, first_key):
 
 
 @cute.jit
+def without_the_block(S, keys, first_key):
+    by_key(S, keys, 0)
+
+
+@cute.jit
+def outside(S, keys, first_key):
+    there = cute.make_tensor(cute.make_ptr(cutlass.Float32, 64, cute.AddressSpace.gmem), cute.make_layout(1))
+    S[0] = there[0]
+
+
+def identity_rows(keys):
+    return list(range(keys))
+
+
+@cute.jit
 def by_shift(x):
     rounded = x + 12582912.0
     f = x - (rounded - 12582912.0)
@@ -402,7 +417,11 @@ def linear(x):
 KINDS = [*exercises.FUNCTIONS, "nans"]
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
     "check_position": ([*KINDS, "identity", "the_inverse"], ["by_divmod", "by_table", "as_array"]),
-    "check_offset": ([*KINDS, "one_too_few", "lambda largest: 8"], ["by_frexp", "by_counting"]),
+    "check_offset": (
+        [f"{answer}, 'e4m3'" for answer in (*KINDS, "one_too_few", "lambda largest: 8", "lambda largest: 10**6")]
+        + [f"by_frexp, {choice}" for choice in ("'e5m2'", "torch.float8_e5m2", "None", "'e4m3 or e5m2'", "448")],
+        ["by_frexp, 'e4m3'", "by_counting, torch.float8_e4m3fn", "by_frexp, cutlass.Float8E4M3FN"],
+    ),
     "check_rows": (
         [*KINDS, "inverse_rows", "twice_the_first", "lambda keys: range(keys)"],
         ["as_numpy", "generated"],
@@ -414,6 +433,23 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 
 names = exercises.judges_of(CHAPTER, f"import numpy as np\n{ANSWERS}")
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+test_wrong_answers_get_hints = exercises.wrong_answers_get_hints(
+    {
+        "check_position(identity)": "key 2 stands at another position than 2",
+        "check_offset(lambda largest: 1 // 0, 'e4m3')": "your function raises ZeroDivisionError: ",
+        "check_offset(lambda largest: 8, 'e4m3')": "for 57344 nothing saturates with an offset of 9",
+        "check_offset(lambda largest: 10**6, 'e4m3')": "for 448 an offset of 1e+06 lets the largest weight saturate",
+        "check_offset(by_frexp, 'e5m2')": "with e5m2 O is off by 5.",
+        "check_offset(by_frexp, None)": 'the format for P is "e4m3" or "e5m2"',
+        "check_rows(identity_rows)": "position 2 of P's row gets the score of key 8, and V has key 2 there",
+        "check_rows(inverse_rows)": "position 2 of P's row gets the score of key ",
+        "check_mask(k4.mask)": "row 2 sees the keys from 64 to 66: the score of key 68 becomes 0, not -inf",
+        "check_mask(one_key_too_many)": "row 0 sees the keys from 64 to 64: the score of key 65 becomes 0, not -inf",
+        "check_mask(nothing)": "row 0 sees the keys from 64 to 64: the score of key 65 becomes 0, not -inf",
+        "check_mask(without_the_block)": "row 0 sees the keys from 64 to 64: the score of key 65 becomes 0, not -inf",
+        "check_mask(outside)": "; kernel ",
+    }
+)
 
 
 test_solutions_belong_to_exercises = exercises.solutions_belong_to_exercises(CHAPTER)

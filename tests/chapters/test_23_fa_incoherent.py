@@ -92,6 +92,19 @@ def test_a_scale_from_before(chapter: ModuleType, device: str, matrices: dict[in
     assert_rounded(numbers, wanted / scale.cpu().double().numpy()[..., None, None])
 
 
+@pytest.mark.parametrize("times, saturates", [(1, True), (2, False)])
+def test_a_scale_from_before_must_be_doubled(
+    chapter: ModuleType, device: str, matrices: dict[int, np.ndarray], times: int, saturates: bool
+) -> None:
+    """As it is, the scale of a batch makes numbers of one that is 1.7 times as wide saturate."""
+    before, now, signs = drawn((1, 2, 70, 128), 5), 1.7 * drawn((1, 2, 70, 128), 6), chapter.random_signs(128)
+    largest = chapter.incoherent(before.to(device), signs)[1]
+    (numbers, scale), _ = chapter.incoherent(now.to(device), signs, times * largest / 448)
+    wanted = exact(now, signs, matrices[128]) / scale.cpu().double().numpy()[..., None, None]
+    off = np.abs(numbers.cpu().double().numpy() - wanted)
+    assert bool((off > 2.0**-10 + (2.0**-4 + 1e-5) * np.abs(wanted)).any()) == saturates
+
+
 def test_the_largest_of_several_calls_is_kept(
     chapter: ModuleType, device: str, matrices: dict[int, np.ndarray]
 ) -> None:
@@ -315,6 +328,20 @@ def in_bfloat16(x, step: cutlass.Constexpr):
 
 
 @cute.jit
+def through_one_number(x, step: cutlass.Constexpr):
+    half = cute.size(x) // 2
+    pair, got = cute.make_rmem_tensor(2, cutlass.Float16), cute.make_rmem_tensor(1, cutlass.Int32)
+    two = cute.recast_tensor(got, cutlass.Float16)  # 1:0, as `got`
+    for i in cutlass.range_constexpr(0, half, 2):
+        for k in cutlass.range_constexpr(2):
+            pair[k] = x[i + k + half].to(cutlass.Float16)
+        got[0] = cute.arch.shuffle_sync_bfly(cute.recast_tensor(pair, cutlass.Int32)[0], offset=step)
+        for k in cutlass.range_constexpr(2):
+            other = two[k].to(cutlass.Float32)
+            x[i + k], x[i + k + half] = x[i + k] + other, x[i + k] - other
+
+
+@cute.jit
 def nothing_sent(x, step: cutlass.Constexpr):
     pass
 
@@ -349,6 +376,23 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 
 names = exercises.judges_of(CHAPTER, ANSWERS)
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+test_wrong_answers_get_hints = exercises.wrong_answers_get_hints(
+    {
+        "check_shuffles(16, 2, 11.09e12)": "these are bytes a second: the rate is in TB/s",
+        "check_shuffles(16, 2, 5.5)": "the rate is in TB/s, and ",
+        "check_shuffles(16, 10**12, 5.5)": "each stage between lanes costs a shuffle",
+        "check_largest(without_sign)": ", of a negative number",
+        "check_largest(of_the_warp)": "4 lanes to a row: lane 0 has ",
+        "check_largest(nans)": "",
+        "check_worst(lambda signs: 1 // 0)": "your function raises ZeroDivisionError: ",
+        "check_packed(through_one_number)": "not orthogonal; if you read an Int32 as two Float16, print the layout",
+        "check_restore(signs_first)": "what was done to V last has to be undone first",
+        "check_restore(lambda O, signs: O @ hadamard(len(signs)))": ", and the sign of its column is -1",
+        "check_restore(lambda O, signs: O[0])": "O is (2, 9, 64), and your answer (9, 64)",
+        "check_restore(lambda O, signs: O * float('nan'))": "element (0, 0, 0) is nan and not ",
+        "check_restore(lambda O: O)": "your function raises TypeError: ",
+    }
+)
 
 
 @pytest.mark.emulator

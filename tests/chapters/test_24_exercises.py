@@ -169,7 +169,7 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
          "[], [1.0]", "[1.0, 1.0], [1.0]", "['0', '0'], [0.7]", "torch.ones(3, 3), [0.0]", "[math.inf, 0.0], [0.0]",
          "lambda A, B: A @ B.T, [0.0]"],
         ["[0.0, 0.0], [math.log(2)]", "np.zeros(4), torch.full((2,), math.log(2))",
-         "(math.log(0.25),) * 3, [math.log(0.75)]"],
+         "(math.log(0.25),) * 3, [math.log(0.75)]", "[10.0, 10.0], [10.693147]", "[1.0], [-0.098612] * 3"],
     ),
     "check_merge_two": (
         [*OTHER, "nan_part", "first_part", "zero_part", "unguarded", "merge_two"],
@@ -195,3 +195,16 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+
+EMPTY = "of the warp of empty parts: 32 of 32 lanes are wrong"
+HINTS = {  # what a wrong answer is told
+    "check_average([0.0, 0.0], [0.693])": "off by 2e-05, and 1e-05 is allowed",
+    "check_merge_two(nan_part)": "not yet: o of the warp with parts: 32 of 32 lanes are wrong, 32 NaN; lse of",
+    "check_merge_two(first_part)": "lse of the warp with parts: 32 of 32 lanes are wrong, 0 NaN",
+    "check_merge_two(unguarded)": f"o {EMPTY}, 32 NaN",
+    "check_merge_two(zero_part)": "o of the warp with parts: 32 of 32 lanes are wrong, 0 NaN; lse of the warp with",
+    "check_merge_two(3)": "a function is asked for",
+    "check_sum(sums(ordered, ''))": "not yet: in the second launch, 1 of 1 elements are wrong",
+    "check_sum(sum_kernel)": "not yet: MissingBarrier: ",
+}
+test_wrong_answers_get_hints = exercises.wrong_answers_get_hints(HINTS)

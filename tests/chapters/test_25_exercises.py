@@ -101,6 +101,18 @@ def fake_norms(x, heads):
     return whole, x.new_empty(whole.shape[:3])
 
 
+def fake_on(device):
+    def fake(x, heads):
+        B, S, E = x.shape
+        made = {} if device is None else {"device": device}
+        return (
+            torch.empty(B, heads, S, E // heads, dtype=x.dtype, **made),
+            torch.empty(B, heads, S, dtype=torch.float32, **made),
+        )
+
+    return fake
+
+
 def reads_a_number(x, heads):
     return x.flatten()[0].item(), x
 
@@ -119,6 +131,35 @@ def in_another_order(dy, x, W, scales, product):
     ds = (product(x, W).float() * dy.float()).sum(1, keepdim=True)
     z, turned = (dy.float() * scales.float()).bfloat16(), W.mT.clone(memory_format=torch.contiguous_format)
     return [product(z, turned), product(z.mT.contiguous(), x.mT.contiguous()), ds]
+
+
+def two_products(dy, x, W, scales, product):
+    g = product(dy, W.T.contiguous())
+    return g * scales, product((dy * scales).T.contiguous(), x.T.contiguous()), (g * x).sum(1, keepdim=True)
+
+
+def in_one_product(dy, x, W, scales, product):
+    dz = dy * scales
+    a = torch.block_diag(dz, dz.T.contiguous())
+    both = product(a, torch.cat([W.T, x.T], dim=1).contiguous())
+    dx, dW = both[: len(x)], both[len(x) :]
+    return dx, dW, torch.einsum("mk,mk->m", dx / scales, x)[:, None]
+
+
+def one_by_torch(dy, x, W, scales, product):
+    dz = dy * scales
+    return product(dz, W.T.contiguous()), dz.T @ x, (dy * product(x, W)).sum(1, keepdim=True)
+
+
+def row_by_row(dy, x, W, scales, product):
+    dx = torch.stack([W.T @ row for row in dy * scales])
+    return dx, product((dy * scales).T.contiguous(), x.T.contiguous()), (dx / scales * x).sum(1, True)
+
+
+def by_broadcasting(dy, x, W, scales, product):
+    dz = (dy * scales).float()
+    dx, dW = (dz[:, :, None] * W).sum(1), (dz[:, :, None] * x[:, None]).sum(0)
+    return dx, dW, (dx / scales * x).sum(1, True)
 
 
 def unscaled(dy, x, W, scales, product):
@@ -146,15 +187,24 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
         ["finish_gradient", "slopes(slope_of_gelu)", "slopes(by_exponentials)"],
     ),
     "check_fake": (
-        [*OTHER, "fake_strided", "fake_norms", "reads_a_number", "real_ones", "split_heads and (lambda x, h: x)"],
+        [*OTHER, "fake_strided", "fake_norms", "reads_a_number", "real_ones", "split_heads and (lambda x, h: x)",
+         "fake_on(None)", "fake_on('cpu')", "fake_on('meta')"],
         ["fake_of_split", "fake_by_views", "split_heads"],
     ),
     "check_backward": (
-        [*OTHER, "without_products", "unscaled", "not_transposed", "lambda *a: None"],
-        ["backward_of_scaled", "in_another_order"],
+        [*OTHER, "without_products", "unscaled", "not_transposed", "lambda *a: None", "one_by_torch", "row_by_row",
+         "by_broadcasting"],
+        ["backward_of_scaled", "in_another_order", "two_products", "in_one_product"],
     ),
-}
+}  # fmt: skip
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+HINTS = {  # what a wrong answer is told
+    "check_fake(fake_on(None))": "x has the device 'meta', and result 0 'cpu'",
+    "check_fake(fake_on('meta'))": "x has the device 'cpu', and result 0 'meta'",
+    "check_backward(one_by_torch)": "a product of PyTorch's, with 640 numbers",
+    "check_backward(by_broadcasting)": "`product` was not called",
+}
+test_wrong_answers_get_hints = exercises.wrong_answers_get_hints(HINTS)
 
 
 @pytest.fixture(scope="module")

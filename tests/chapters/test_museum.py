@@ -170,9 +170,9 @@ def test_the_benchmark_tries_every_exhibit_and_its_tables_are_shown(
     assert names["WATCHERS"] == museum.TOOLS
     assert re.search(r"^all +17 +0 +17 +0$", shown, re.MULTILINE) and "by either tool: 17\n" in shown
     assert " 1  staged       hangs in launch 1 " in shown and shown.count("right 60 of 100") == 33
-    assert len(re.findall(r"^ ?\d+  \w+ +1 report, right +no reports, right$", shown, re.MULTILINE)) == 17
+    assert len(re.findall(r"^ ?\d+  \w+ +1 report, result right +no reports, result right$", shown, re.MULTILINE)) == 17
     assert "right every time: none\n" in shown and "\nhang: staged\n" in shown and "no tool reports: none\n" in shown
-    assert "H200, as it shipped: hangs in launch 1\none launch under racecheck: 1 report, right; synccheck: no" in shown
+    assert "H200, as it shipped: hangs in launch 1\none launch under racecheck: 1 report, result right; sync" in shown
     assert shown.count("racecheck, sums: Race at line 7 and") == 1
 
 
@@ -205,7 +205,7 @@ def test_mended_kernels_can_be_watched_and_are_shown(
     shown = capsys.readouterr().out
     for tool in museum.TOOLS:
         assert f"one launch of each mended kernel under {tool}:\nright, and nothing reported: staged, no_work," in shown
-    assert shown.count("sums: 1 report, right; Race at line 7\nsome_warps: no reports, wrong\n") == 2
+    assert shown.count("sums: 1 report, result right; Race at line 7\nsome_warps: no reports, result wrong\n") == 2
 
 
 @pytest.fixture
@@ -313,6 +313,14 @@ def zeros(mX: cute.Tensor, mY: cute.Tensor):
     tid, _, _ = cute.arch.thread_idx()
     for i in cutlass.range(tid, cute.size(mY), 128):
         mY[cute.idx2crd(i, mY.shape)] = 0.0
+
+
+@cute.kernel
+def changes_its_input(mX: cute.Tensor, mY: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    mY[tid] = mX[tid] + 3.0 * mX[(tid + 1) % 128] + 3.0 * mX[(tid + 2) % 128] + mX[(tid + 3) % 128]
+    cute.arch.sync_threads()
+    mX[tid] = 0.0
 
 
 @cute.kernel
@@ -427,10 +435,37 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return exercises.judges(CHAPTER, tmp_path_factory.mktemp("museum"), "\n\n".join([MORE, *map(variant, VARIANTS)]))
+    unmended = [exercises.definitions(CHAPTER, f"ex{number}") for number in range(1, 6)]
+    more = "\n\n".join([MORE, *map(variant, VARIANTS), *unmended])
+    return exercises.judges(CHAPTER, tmp_path_factory.mktemp("museum"), more)
 
 
 test_checks = exercises.answers_are_judged(CHECKS)
+
+REPORTED = {  # what the report of an exercise's kernel names: the fault, and a line that stands at what has to change
+    "check_sum(running_sum_kernel)": ("MissingBarrier: store to shared", "row[tid] = total"),
+    "check_handover(handover_kernel)": ("Deadlock: every thread", "cute.arch.mbarrier_wait(empty, n & 1)"),
+    "check_swap(swap_kernel)": ("MissingBarrier: store to shared", "row[tid] = mX[n, rank, tid]"),
+    "check_fence(fence_kernel)": ("MissingFence: the TMA store", "tile[4 * i + tid // 32, tid % 32] = 5.0"),
+    "check_return(return_kernel)": ("MissingBarrier: load of byte", "cute.copy(store, source, target[None, 0])"),
+}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("call", REPORTED)
+def test_the_whole_report_of_a_wrong_kernel_is_printed(
+    names: dict[str, Any], capsys: pytest.CaptureFixture[str], call: str
+) -> None:
+    """From the first line to the line that has to change, and to what to look at."""
+    first, *_, look, last = said = exercises.verdict(call, names, capsys).splitlines()
+    fault, line = REPORTED[call]
+    assert first.startswith(fault) and look.startswith("Look at: ") and last.startswith("not yet: ")
+    assert any(re.search(r"\.py:\d+", each) and line in each for each in said[1:]), said
+
+
+@pytest.mark.emulator
+def test_an_answer_may_not_change_its_input(names: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "changes mX" in exercises.verdict("check_sum(changes_its_input)", names, capsys)
 
 
 def test_each_exercise_has_a_folded_solution() -> None:

@@ -131,6 +131,16 @@ def test_pictures_say_what_they_show() -> None:
     assert before.get_ylim() == after.get_ylim() and [len(axes.patches) for axes in (before, after)] == [2, 2]
 
 
+def test_curves_that_are_one_both_show() -> None:
+    picture = figures.curves({"ours": [3.3, 2.0, 1.0], "theirs": [3.3, 2.0, 1.04]}, xlabel="step", ylabel="loss")
+    assert repr(picture) == "ours: 3 steps, from 3.3 to 1.0\ntheirs: 3 steps, from 3.3 to 1.0"
+    (axes,), (legend,) = picture.figure.axes, picture.figure.legends
+    below, above = axes.get_lines()
+    assert np.array_equal(below.get_xdata(), [1, 2, 3]) and np.array_equal(above.get_ydata(), [3.3, 2.0, 1.04])
+    assert above.get_linewidth() < below.get_linewidth() and above.get_color() != below.get_color()
+    assert [text.get_text() for text in legend.get_texts()] == ["ours", "theirs"] and axes.get_ylim()[0] == 0
+
+
 def test_the_names_of_lines_cover_no_line() -> None:
     series = {f"{stage} stages, a long name": [0.9, 0.5, 0.1 * stage] for stage in range(4)}
     picture = figures.lines([1024, 2048, 4096], series, xlabel="M = N = K", ylabel="speed")

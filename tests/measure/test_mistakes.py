@@ -109,14 +109,6 @@ def test_a_report_names_the_line_and_leaves_out_the_ptx(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == ""
 
 
-def test_a_hint_has_the_line_that_a_colon_announces() -> None:
-    assert mistakes.hint("Race: two stores\n  kernel k") == "Race: two stores"
-    deadlock = "Deadlock: nothing can wake it:\n  CTA (0, 0, 0), warps [0] wait\n    waiting here"
-    assert mistakes.hint(deadlock) == "Deadlock: nothing can wake it: CTA (0, 0, 0), warps [0] wait"
-    assert mistakes.hint("Deadlock: alone:") == "Deadlock: alone:"
-    assert len(mistakes.hint("word " * 100)) <= 160 and len(mistakes.hint(f"A:\n{'word ' * 100}")) <= 260
-
-
 @cute.kernel
 def tickets_kernel(drawn: cute.Tensor, y: cute.Tensor):
     """Each warp draws a ticket and stores at its number; by chance, and in turn always, that is the warp's own."""
@@ -159,6 +151,23 @@ def test_under_many_schedules_every_run_begins_with_the_arguments_as_they_are() 
     assert drawn.item() == 7 + 128
 
 
-def test_replacements_are_shown_on_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    mistakes.show([("    wait(\n        1)\n", "pass"), ("gone", "")])
-    assert capsys.readouterr().out == "- wait( 1)\n+ pass\n- gone\n+ (nothing)\n"
+@pytest.mark.parametrize(
+    ("old", "new", "shown"),
+    [
+        ("    wait(\n        1)\n", "pass", "- wait(\n-     1)\n+ pass\n"),
+        ("gone", "", "- gone\n+ (nothing)\n"),
+        ("        wait(0)\n        go()\n", "        go()\n", "- wait(0)\n  go()\n"),  # what stays between is no change
+        ("    a  =  1  # one\n\n", "    a = 2\n", "- a = 1 # one\n+ a = 2\n"),
+        ("    a()\n", "    if b:\n        a()\n", "- a()\n+ if b:\n+     a()\n"),
+        ("a()", "if b:\n            a()", "- a()\n+ if b:\n+     a()\n"),  # both begin in the middle of a line
+        ("a()", "a()\n            b()\n", "  a()\n+ b()\n"),
+        (" * b)\n", ")\n", "- * b)\n+ )\n"),
+        ("def f():\n    return 1", "def f():\n    return 2", "  def f():\n-     return 1\n+     return 2\n"),
+        ("        a()\n", "    a()\n", "-     a()\n+ a()\n"),  # an indentation is all that changes
+    ],
+)
+def test_replacements_are_shown_line_by_line(
+    capsys: pytest.CaptureFixture[str], old: str, new: str, shown: str
+) -> None:
+    mistakes.show([(old, new), ("x", "y")])
+    assert capsys.readouterr().out == f"{shown}- x\n+ y\n"
