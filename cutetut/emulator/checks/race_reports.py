@@ -20,7 +20,7 @@ from .chosen import differing, first
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Clocks
 from .early_reads import EarlyReads
 from .lost_updates import lost_update_hint
-from .remedies import BOTH_PASS, FLAG, LANES, MATES, NARROW, PREVIOUS, READ_ONLY, READERS, REUSED
+from .remedies import BOTH_PASS, FLAG, LANES, MATES, NARROW, NARROW_IN_GRID, PREVIOUS, READ_ONLY, READERS, REUSED
 from .shadow import Shadow
 from .stamps import Stamp
 
@@ -28,8 +28,8 @@ from .stamps import Stamp
 class Reports:
     """Builds the errors of one machine's ordering checks."""
 
-    def __init__(self, machine: Machine, clocks: Clocks) -> None:
-        self.machine, self.clocks = machine, clocks
+    def __init__(self, machine: Machine, clocks: Clocks, strength: np.ndarray) -> None:
+        self.machine, self.clocks, self.strength = machine, clocks, strength  # the scope of each instruction
         self.kinds: dict[int, str] = {}  # agent beside the warps -> "mbarrier", "wgmma", "bulk", "cp.async", "grid"
         self.owners: dict[int, int] = {}  # and the first thread that it works for
         self.early = EarlyReads()
@@ -239,6 +239,8 @@ class Reports:
         hint, kind = (LANES, "missing-lane-sync") if own else (BOTH_PASS, "missing-barrier")
         if not own and place.space == "global":
             hint, kind = FLAG, "missing-release-acquire"
+        if not own and access.scope and self.strength[stamp.inst]:  # they would be in order within their scopes
+            hint, kind = NARROW_IN_GRID, "narrow-scope"
         if access.kind is Kind.REMOTE:
             hint = READERS
         if (lost := lost_update_hint(body[stamp.inst], body[access.inst])) is not None:
