@@ -78,8 +78,8 @@ class Mbarriers(UnitState):
         for part, abroad in ((threads[~across], False), (threads[across], True)):
             strangers = self._strangers(barrier, part)
             if strangers.any():
-                mates = (part[strangers] >> 5 == barrier.made_by >> 5).all()
-                meeting = "cluster_arrive and cluster_wait" if abroad else "sync_warp" if mates else "sync_threads"
+                within_cta = "sync_threads" if m.warps_per_cta > 1 else "sync_warp"
+                meeting = "cluster_arrive and cluster_wait" if abroad else within_cta
                 error = MissingBarrier(
                     f"the mbarrier at shared offset {barrier.offset} is used by threads that cannot know yet that it "
                     "is initialised",
