@@ -38,6 +38,7 @@ PLACES = re.compile(r" at (?:global )?address 0x[0-9a-f]+| \(\S+\.py:\d+\)")  # 
 
 LATE_INDEX = "error[PHASE_DYNAMIC_INDEX]"  # Python's list or tuple gets an index that only a thread knows
 LATE_IF = "error[PHASE_DYNAMIC_TO_STATIC_BOOL]"  # Python is to decide by a value that only a thread knows
+NO_KERNEL = "object has no attribute 'launch'"  # a plain function was called where a kernel is to be launched
 
 
 class NotYet(Exception):
@@ -186,6 +187,8 @@ def attempted(make: Callable[[], Made]) -> Made:
                 "Python cannot decide while the kernel is traced about a value that only a thread has: "
                 "put @cute.jit above the function, and the DSL rewrites its `if`; or use cutlass.max or cute.where"
             ) from None
+        if NO_KERNEL in str(error):
+            raise NotYet("a kernel is asked for, to be launched: put @cute.kernel above the function") from None
         raise NotYet(raised(error)) from None
 
 

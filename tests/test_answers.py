@@ -189,7 +189,8 @@ def test_a_launch_without_a_fault_has_written_its_result(dtype: torch.dtype) -> 
         (refused, "nothing_of_this_name"),
         (None, "'NoneType' object is not callable"),
         ("text", "'str' object is not callable"),
-        (lambda x, y: torch.ones(2, 2) @ torch.ones(2, 2).T, "launch"),
+        (lambda x, y: torch.ones(2, 2) @ torch.ones(2, 2).T, "put @cute.kernel above the function"),
+        (lambda x, y: None, "put @cute.kernel above the function"),
     ],
 )
 def test_what_is_wrong_with_a_launch_is_said_in_one_line(kernel: Any, says: str) -> None:

@@ -22,7 +22,7 @@ from cutetut.course import exemptions, names, notebooks, prose
 from cutetut.course.exemptions import Exemption, Family
 from cutetut.course.notebooks import NotebookError
 
-RECAP = "Recap"  # the heading under which a chapter says its own again
+ASIDE = ("Exercises", "Recap")  # the parts in which a chapter asks for its own, or says it again
 FOLDED = frozenset(("hide-input", "hide-cell", "remove-input", "remove-cell"))
 
 
@@ -33,6 +33,7 @@ class Place:
     chapter: str
     cell: str
     heading: str
+    is_aside: bool = field(default=False, compare=False)  # in one of the parts ASIDE
 
     def __str__(self) -> str:
         return f"{self.chapter}, cell {self.cell}"
@@ -45,7 +46,7 @@ class Entry:
     name: str
     is_term: bool
     explained: Place | None = None
-    section: Place | None = None  # the same, but no recap if anything else explains it, too: where a reader is sent
+    section: Place | None = None  # the same, but not aside if anything else explains it, too: where a reader is sent
     late: bool = False  # the explanation comes after a use
     uses: dict[str, tuple[Place, str]] = field(default_factory=dict)
 
@@ -122,13 +123,15 @@ class Walk:
 
     def read(self, chapter: str | Path) -> None:
         """Read the next chapter. Raises NotebookError."""
-        stem, heading = notebooks.find(chapter).stem, ""
+        stem, heading, aside = notebooks.find(chapter).stem, "", False
         self._aliases = {}
         for cell in notebooks.read(chapter).cells:
             if cell.cell_type == "markdown":
                 for title, part in prose.sections(cell.source):
                     heading = title or heading
-                    self._explanations(part, Place(stem, cell.id, heading))
+                    if part.lstrip().startswith("## "):
+                        aside = title in ASIDE
+                    self._explanations(part, Place(stem, cell.id, heading, aside))
                 for name, words in prose.used(prose.plain(cell.source), self._terms).items():
                     self.terms[name].uses.setdefault(stem, (Place(stem, cell.id, heading), words))
             elif cell.cell_type == "code":
@@ -148,7 +151,7 @@ class Walk:
                 entry = self.terms[term.name]
                 if entry.explained is None:
                     entry.explained, entry.late = place, bool(entry.uses)
-                if entry.section is None and place.heading != RECAP:
+                if entry.section is None and not place.is_aside:
                     entry.section = place
 
     def _code(self, used: Iterable[str], place: Place) -> None:
@@ -172,7 +175,7 @@ class Walk:
             places = self._explanations_of(entry.name)
             if entry.explained is None and places:
                 entry.explained, entry.late = places[0], True
-            entry.section = next((place for place in places if place.heading != RECAP), None)
+            entry.section = next((place for place in places if not place.is_aside), None)
         found = (*self.names.values(), *self.terms.values())
         for entry in found:
             entry.section = entry.section or entry.explained

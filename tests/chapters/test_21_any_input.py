@@ -184,7 +184,7 @@ def test_blocks_of_other_sizes(chapter: ModuleType, device: str, step: str, chan
 @pytest.mark.parametrize("step, consumers", [("step_overlap", 1), ("step_turns", 4)])
 def test_numbers_of_consumers(chapter: ModuleType, device: str, step: str, consumers: int) -> None:
     """Also where a consumer's 64 rows see fewer blocks of keys than those below them."""
-    cfg = chapter.fa.Config(getattr(chapter, step), D=64, bN=64, stages=4, consumers=consumers, buffers=1)
+    cfg = chapter.Config(getattr(chapter, step), D=64, bN=64, stages=4, consumers=consumers, buffers=1)
     for shape, given in (
         ((1, 2, 1, 300, 500, 64), {}),
         ((1, 2, 1, 500, 500, 64), {"causal": True}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from dataclasses import replace
 from inspect import signature
@@ -58,15 +60,75 @@ def test_float16_and_every_key(chapter: ModuleType, device: str) -> None:
 
 def test_few_queries_of_small_heads_get_four_consumers(chapter: ModuleType, device: str) -> None:
     """And K6b or K6c, whichever was faster; what one consumer cannot do is refused."""
-    cfg = chapter.choose(64, 300)
+    cfg = chapter.choose(64, 300, 300)
     assert (cfg.step, cfg.consumers, cfg.bN) == (chapter.step_straight, 4, 64)
-    attentions.agrees(chapter.prepare, device, (1, 1, 1, 300, 300, 64), causal=True)
+    attentions.agrees(chapter.prepare, device, (1, 2, 1, 300, 300, 64), causal=True)
     for D, cfg in chapter.CONFIGS.items():
         step = chapter.step_turns if D == 256 else chapter.step_straight
-        assert chapter.choose(D, 10**4) == replace(cfg, step=step)
+        assert chapter.choose(D, 4096, 4096) == replace(cfg, step=step)
+        assert chapter.choose(D, 4096, 4096, 32, 132, windowed=True) == replace(cfg, step=chapter.step_straight)
     one = torch.zeros(1, 1, 64, 128, dtype=torch.bfloat16)
     with pytest.raises(ValueError, match="nobody to take turns"):
-        chapter.attention(one, one, one, cfg=chapter.fa.Config(chapter.step_turns, consumers=1))
+        chapter.attention(one, one, one, cfg=chapter.Config(chapter.step_turns, consumers=1))
+
+
+@pytest.mark.parametrize("D", [64, 96, 128, 192, 256])
+@pytest.mark.parametrize("windowed", [False, True])
+def test_tiles_are_the_smallest_that_all_run_at_once(chapter: ModuleType, D: int, windowed: bool) -> None:
+    """Whatever the shape: no smaller tile would do, what is chosen can be compiled, and turns need two consumers."""
+    most = chapter.CONFIGS[D].consumers
+    for queries, pairs, sms in itertools.product((1, 64, 65, 500, 777, 1025, 9000), (1, 8, 16, 40), (3, 132)):
+        cfg = chapter.choose(D, queries, queries, pairs, sms, windowed, windowed)
+        chapter.refuse_config(torch.empty(1, 1, 1, D), (9 if windowed else None, None), cfg)
+        fitting = [c for c in range(1, most) if pairs * math.ceil(queries / (64 * c)) <= sms]
+        usual = 4 if D == 64 and queries <= 1024 else most
+        assert cfg.consumers == min(fitting, default=usual)
+        assert chapter.takes_turns(cfg) == (D == 256 and cfg.consumers == 2 and not windowed)
+
+
+def test_blocks_are_shorter_where_the_last_would_be_nearly_empty(chapter: ModuleType) -> None:
+    """777 keys are 7 blocks of 112 or of 128; nothing is gained by what fills blocks of 128, has a mask, or is one."""
+    assert chapter.choose(128, 777, 777, 16, 132).bN == chapter.choose(64, 1111, 1111, 32, 132).bN == 112
+    assert {chapter.choose(128, 777, keys, 16, 132).bN for keys in (64, 512, 1024, 4096, 5000, 16384)} == {128}
+    assert chapter.choose(128, 777, 777, 16, 132, masked=True).bN == 128
+    assert chapter.keys_paid(777, 112) == 784 + 336 and chapter.keys_paid(777, 128) == 896 + 384
+
+
+def test_long_sequences_of_wide_heads_leave_through_q(chapter: ModuleType) -> None:
+    """Blocks of 80 keys, also where each tile has an SM of its own; else Q's place is needed early."""
+    assert chapter.choose(256, 16384, 16384, 8, 132) == chapter.choose(256, 1300, 1300, 8, 132) == chapter.THROUGH_Q
+    assert chapter.choose(256, 512, 512, 256, 132) == replace(chapter.CONFIGS[256], step=chapter.step_turns)
+    assert chapter.THROUGH_Q.shared_bytes == 2 * 256 * (128 + 4 * 80) + 2048 <= chapter.fa.SHARED
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("step, consumers", [("step_turns", 2), ("step_overlap", 2), ("step_straight", 1)])
+def test_o_through_the_place_of_q(
+    chapter: ModuleType, device: str, step: str, consumers: int, causal: bool
+) -> None:
+    """Several tiles per CTA: the next Q comes only when O has been read."""
+    cfg = replace(chapter.THROUGH_Q, step=getattr(chapter, step), consumers=consumers)
+    attentions.agrees(chapter.prepare, device, (1, 3, 1, 257, 205, 256), causal=causal, cfg=cfg)
+
+
+@pytest.mark.emulator
+def test_q_that_comes_too_early_is_reported(chapter: ModuleType) -> None:
+    """Without the wait for the store that reads Q's place, the next tile's Q overwrites O."""
+    wait = "                if warp % 4 == 0:\n                    cute.arch.cp_async_bulk_wait_group(0, read=True)\n"
+    module = notebooks.changed(CHAPTER, [(wait, "")], bench.BENCH_TAGS)
+    cfg = replace(module.THROUGH_Q, step=module.step_straight, consumers=1)
+    with pytest.raises(Exception, match="bulk"):
+        attentions.agrees(module.prepare, "cpu", (1, 4, 1, 64, 100, 256), cfg=cfg)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 130, 300, 64), (1, 1, 1, 100, 200, 96), (1, 3, 1, 60, 777, 128),
+                                   (1, 1, 1, 150, 100, 192), (1, 2, 1, 50, 170, 256)], ids=str)  # fmt: skip
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+def test_few_tiles(chapter: ModuleType, device: str, shape: Any, causal: bool) -> None:
+    """One consumer, and blocks of 112 keys."""
+    B, H, _, queries, keys, D = shape
+    assert chapter.choose(D, queries, keys, B * H, 3).consumers == 1
+    attentions.agrees(chapter.prepare, device, shape, causal=causal)
 
 
 @pytest.mark.emulator
@@ -197,7 +259,7 @@ def test_the_benchmarks_measure_every_pair(chapter: ModuleType, monkeypatch: pyt
     assert row["vendor"] == "cuDNN, one by one" and row["flops"] == 2 * 32 * 64 * (40**2 + 1 + 23**2)
 
 
-PARTS = {"long": 12, "short": 12, "far": 2, "heads": 6, "wide": 10, "windows": 5, "errors": 6}  # shapes of each
+PARTS = {"long": 12, "short": 12, "far": 2, "heads": 6, "wide": 10, "windows": 5, "errors": 10}  # shapes of each
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -225,8 +287,9 @@ def test_every_shape_that_a_part_measures_has_a_kernel(
         heads = shape.get("heads") or 2048 // shape["D"]
         assert queries in (512, 2048, 4096, 16384, 32768, 65536) or shape.get("exact")
         assert heads % shape.get("group", 1) == 0
-        Q = torch.empty(1, 1, 1, shape["D"])
-        chapter.refuse_config(Q, window, chapter.choose(shape["D"], queries, window[0] is not None))
+        Q, pairs, masked = torch.empty(1, 1, 1, shape["D"]), shape.get("B", 0) * heads, window != (None, None)
+        cfg = chapter.choose(shape["D"], queries, queries, pairs, 132, masked, window[0] is not None)
+        chapter.refuse_config(Q, window, cfg)
 
 
 # --- exercises

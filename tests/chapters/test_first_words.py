@@ -1,4 +1,4 @@
-"""What a chapter says before anything runs: the stake, with numbers that its own cell prints. And how prose breaks."""
+"""What a chapter says before anything runs: the stake, with numbers that its own cell prints. And all of its prose."""
 
 from __future__ import annotations
 
@@ -42,3 +42,20 @@ def test_no_sum_becomes_a_list(path: Path) -> None:
                 if not re.match(r"\s*([-*+]|\d+\.) |[|#]", first):
                     broken = [line for line in rest if re.match(r"[+*] |1\. ", line)]
                     assert broken == [], cell.id
+
+
+@pytest.mark.parametrize("path", concordance.order(), ids=lambda path: path.stem)
+def test_a_chapter_has_at_most_4000_words_by_a_plain_split_too(path: Path) -> None:
+    """The contract counts words as a reader does, without fenced code and signs; this counts all that is typed."""
+    assert sum(len(cell.source.split()) for cell in notebooks.read(path).cells if cell.cell_type == "markdown") <= 4000
+
+
+def test_no_word_is_new_in_two_recaps() -> None:
+    new_in: dict[str, list[str]] = {}
+    for path in concordance.order():
+        for cell in notebooks.read(path).cells:
+            for line in re.findall(r"^New words?: ([^;]*?)(?:;|\.$|\n\n|\Z)", cell.source, re.MULTILINE):
+                for shown, target in re.findall(r"\{term\}`([^`<]*?)(?: <(.*?)>)?`", line):
+                    new_in.setdefault((target or shown).lower(), []).append(path.stem)
+    assert {word: chapters for word, chapters in new_in.items() if len(chapters) > 1} == {}
+    assert len({chapter for chapters in new_in.values() for chapter in chapters}) > 20, "it sees the recaps"

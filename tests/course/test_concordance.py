@@ -63,12 +63,14 @@ def test_a_name_is_explained_by_a_cell_before_its_use(write: Write) -> None:
     assert list(made.uses) == ["00_a", "01_b"]
 
 
-def test_a_reader_is_sent_to_the_text_and_not_to_a_recap(write: Write) -> None:
-    write("00_a", "# A", "## Recap\n\n`cute.size(x)`, {term}`rest`, {term}`warp`")
+@pytest.mark.parametrize("aside", ["## Recap", "## Exercises\n\n### 1. Count"])
+def test_a_reader_is_sent_to_the_text_and_not_to_a_recap_or_an_exercise(write: Write, aside: str) -> None:
+    write("00_a", "# A", f"{aside}\n\n`cute.size(x)`, {{term}}`rest`, {{term}}`warp`")
     write("01_b", IMPORTS, "# B\n\n## Of `x`\n\nA {term}`warp`, `cute.size(x)`\n\n## More", ("cute.size(1)", []))
     sections = {e.name: (e.explained, e.section) for e in concordance.collect(concordance.order())}
-    recap, text = concordance.Place("00_a", "c1", "Recap"), concordance.Place("01_b", "c1", "Of x")
-    assert sections == {"cute.size": (recap, text), "warp": (recap, text), "rest": (recap, recap)}
+    heading = "Recap" if "Recap" in aside else "1. Count"
+    first, text = concordance.Place("00_a", "c1", heading), concordance.Place("01_b", "c1", "Of x")
+    assert sections == {"cute.size": (first, text), "warp": (first, text), "rest": (first, first)}
 
 
 def test_another_thing_of_the_same_name_explains_nothing(write: Write) -> None:
