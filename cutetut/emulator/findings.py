@@ -36,7 +36,7 @@ KINDS = {
     "missing-grid-wait": "a dependent kernel uses what the kernel before it wrote, without griddepcontrol.wait",
     "missing-stream-order": "launches on different streams use the same memory, and no event or wait orders them",
     "missing-gpu-order": "kernels on two GPUs use the same memory, and no flag, event or wait orders them",
-    "narrow-scope": "strong accesses of two GPUs to one place, not both at the scope of the system",
+    "narrow-scope": "strong accesses to one place, one of which has a scope that does not include the other thread",
     "missing-cluster-barrier": "another CTA's shared memory is used before it has started or after it has exited",
     "missing-proxy-fence": "the async proxy uses what ordinary stores wrote, without a proxy fence",
     "missing-tensormap-fence": "a copy uses a tensor map that was changed, without the fences of tensor maps",
@@ -89,8 +89,9 @@ class Side:
     """Threads, or an operation that works for them, at one program point.
 
     role: what they do there, such as "reads", "writes", "updates" (an atomic operation), "arrives", "waits",
-    "initialises", "missing" (they should arrive, and have not).  lanes and warps count within the CTA; no lanes: all,
-    or it is not known which.  operation: of an asynchronous one, what it is; the threads are those that issued it.
+    "initialises", "exits", "missing" (they should arrive, and have not).  lanes and warps count within the CTA; no
+    lanes: all, or it is not known which.  operation: of an asynchronous one, what it is; the threads are those that
+    issued it.
     """
 
     role: str

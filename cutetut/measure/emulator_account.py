@@ -18,6 +18,7 @@ TORCH, DSL, OURS = "importing torch", "importing CuTe DSL", "importing and insta
 COMPILING, LAUNCHES = "cute.compile: tracing and compiling", "launches in the emulator"
 REST = "the rest: the interpreter, the script's own work on the host"
 PARTS = (TORCH, DSL, OURS, COMPILING, LAUNCHES, REST)
+OTHERS = (TORCH, DSL, COMPILING, REST)  # not the emulator's
 
 
 def account(script: str, args: list[str]) -> tuple[int, dict[str, float]]:

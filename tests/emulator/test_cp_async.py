@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutetut.emulator.errors import Misaligned, OutOfBounds, UnknownInstruction
+from cutetut.emulator.errors import Deadlock, Misaligned, OutOfBounds, UnknownInstruction
 from tests.emulator.harness import kernel, run, wait
 from tests.emulator.tensors import aligned
 
@@ -125,6 +125,16 @@ def test_arrival_at_an_mbarrier_with_increment(rng: np.random.Generator) -> None
     cp.async.mbarrier.arrive.shared::cta.b64 [%r2]; mbarrier.arrive.shared::cta.b64 _, [%r2]; {WAIT}"""
     data, out = copied(rng, 16, lines)
     np.testing.assert_array_equal(out, data)
+
+
+@pytest.mark.emulator
+def test_arrivals_that_the_count_has_twice_are_explained(rng: np.random.Generator) -> None:
+    """Without .noinc an arrival adds what it takes away: the threads that copy must not be in the barrier's count."""
+    lines = f"""@!%p1 mbarrier.init.shared::cta.b64 [%r2], 64; bar.sync 0; cp.async.ca.shared.global [%r3], [%rd2], 8;
+    cp.async.mbarrier.arrive.shared::cta.b64 [%r2]; {WAIT}"""
+    with pytest.raises(Deadlock, match="which also added as many to wait for") as error:
+        copied(rng, 8, lines)
+    assert "`.noinc` on cp.async.mbarrier.arrive" in error.value.hint
 
 
 def test_what_other_threads_copied_is_read_after_the_mbarrier(rng: np.random.Generator) -> None:

@@ -71,6 +71,17 @@ def test_a_lane_that_signals_for_others_is_named(what: str, warp: int, tmp_path:
     assert caught.value.hint.startswith(f"cute.arch.sync_warp() in warp {warp} before lane 0 signals for the others")
 
 
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", ["flag_of_the_cta", "sums_within_the_cta"])
+def test_a_scope_that_leaves_the_other_thread_out_is_blamed(name: str, tmp_path: Path) -> None:
+    """Both accesses are strong: a flag between them, as for ordinary ones, would be the wrong remedy."""
+    mistake = MISTAKES[name]
+    kernel = KERNELS[mistake.kernel]
+    with pytest.raises(MissingBarrier) as caught:
+        Launch(kernel, kernel.load(tmp_path, mistake.changes))()
+    assert caught.value.kind == "narrow-scope" and 'scope="gpu"' in caught.value.hint
+
+
 @pytest.mark.parametrize("name", [*KERNELS, *HARMLESS])
 def test_ordered_accesses_get_no_alarm(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder, device: str

@@ -64,10 +64,18 @@ def test_a_call_runs_what_was_prepared_and_the_emulator_is_gone_afterwards(on_gp
     assert driver.installed() is not on_gpu
 
 
-def test_emulated_comes_before_the_dsl_is_imported() -> None:
+@pytest.mark.parametrize(
+    ("entered", "first"),
+    [
+        ("inspect.run import emulated", "from cutlass.utils import HardwareInfo"),
+        ("inspect.run import emulated", "notebooks.load('04_scalar_fma_gemm')"),
+        ("emulate import emulated_gpu as emulated", "notebooks.load('04_scalar_fma_gemm')"),
+    ],
+)
+def test_emulated_comes_before_the_dsl_is_imported(entered: str, first: str) -> None:
     """The import activates the emulator, too: installed twice, a compilation crashed the process."""
     code = (
-        "import cutetut\nfrom cutetut.inspect import run\nwith run.emulated():\n"
+        f"import cutetut\nfrom cutetut.course import notebooks\nfrom cutetut.{entered}\nwith emulated():\n    {first}\n"
         "    from cutlass.utils import HardwareInfo\n    print(HardwareInfo().get_max_active_clusters(1))"
     )
     environment = {**os.environ, "CUTETUT_BACKEND": "emulator"}

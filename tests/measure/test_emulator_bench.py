@@ -55,11 +55,14 @@ def test_the_peer_is_measured_cold_and_warm_with_its_account(tmp_path, monkeypat
     whole = [float(s) for s in re.findall(r"the whole process, (?:cold|warm) compile cache: ([\d.]+) s of CPU", out)]
     found = re.findall(r"^ +([\d.]+) +([\d.]+)  (.+)$", out, re.M)
     rows = {what: (float(cold), float(warm)) for cold, warm, what in found}
+    floor = rows.pop(emulator_bench.NOT_OURS)
     assert len(whole) == 2 and set(rows) == set(emulator_account.PARTS)
     for state in (0, 1):
         together = sum(cpu[state] for cpu in rows.values())
         assert 0.5 * whole[state] < together < 2 * whole[state]
         assert all(rows[what][state] > 0 for what in (emulator_account.TORCH, emulator_account.COMPILING))
+        ours = rows[emulator_account.OURS][state] + rows[emulator_account.LAUNCHES][state]
+        assert floor[state] == pytest.approx(together - ours, abs=0.05)
     assert rows[emulator_account.COMPILING][1] < rows[emulator_account.COMPILING][0]
 
 

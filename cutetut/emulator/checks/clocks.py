@@ -101,6 +101,7 @@ class Clocks:
         self.views = 1  # the others are all zero until the first proxy fence, or the first narrow arrival
         self.used = np.zeros(warps, np.uint32)  # lanes that have used memory since their warp's lanes were ordered
         self.together = np.zeros(warps, np.int64)  # up to when a warp's accesses are before its last shuffle
+        self.met = np.zeros(warps, np.int64)  # up to when a warp's mbarriers were made before its last cluster barrier
         self.waves: list[int] = []  # the time at which each wave began
         self.base = 0
         # (warp, other warp) -> lanes of the other, and the warp's lanes that know of them -> up to when
@@ -199,6 +200,10 @@ class Clocks:
             for (mask, viewers), until in self._lanes.get((warp, agent), {}).items()
         )
 
+    def heard_of(self, warp: int, other: int) -> int:
+        """Up to when all lanes of a warp know of all lanes of another one."""
+        return int(self._known(True, warp, np.array([other]))[0])
+
     def knows_reads(self, warp: int, agent: int, time: int) -> bool:
         """Whether a warp knows from a narrow arrival that an agent has gone that far, and so of what it has read."""
         return bool(self.views > READS and self.base <= time <= self.seen[READS, warp, agent])
@@ -221,6 +226,17 @@ class Clocks:
             return False
         return self.known_to_lanes(viewer >> 5, viewer & 31, thread >> 5, thread & 31, time)
 
+    def knows_mbarrier(self, threads: np.ndarray, maker: int, time: int) -> np.ndarray:
+        """Whether threads know of an mbarrier that one of them or another made at a time.
+
+        A fence of mbarriers makes it known to those who meet the warp behind it, also at a relaxed cluster barrier.
+        The other lanes of the maker's warp must have met it: a fence that they execute themselves tells them nothing.
+        """
+        warps, home = threads >> 5, maker >> 5
+        told = np.where(warps == home, self.met[home], self.seen[INITS, warps, home]) >= time
+        unknown = self.unknown(threads, np.full(len(threads), home), np.full(len(threads), time))
+        return told | ~unknown | (threads == maker)
+
     # -- lanes --------------------------------------------------------------------------------
 
     def touch(self, threads: slice | np.ndarray) -> None:
@@ -239,6 +255,10 @@ class Clocks:
         self.seen[GENERIC, warps, warps] = self.now[warps]
         self.now[warps] += 1
         self.used[warps] = 0
+
+    def met_cluster(self, warps: np.ndarray) -> None:
+        """All lanes of these warps have passed their cluster's barrier, relaxed or not."""
+        self.met[warps] = self.seen[INITS, warps, warps]
 
     def shuffled(self, warps: np.ndarray) -> None:
         """All lanes of whole warps come together, and nothing is ordered: what they did before gets an earlier time."""

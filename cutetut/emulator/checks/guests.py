@@ -21,7 +21,8 @@ class Guests:
 
     def __init__(self, machine: Machine, clocks: Clocks) -> None:
         self.machine, self.clocks = machine, clocks
-        self.remote: dict[int, tuple[int, int, int]] = {}  # CTA -> (time, thread, instruction) of the last guest
+        # CTA -> warp of another one -> for each of its lanes, when it was a guest last (0: never), by which instruction
+        self.remote: dict[int, dict[int, np.ndarray]] = {}
 
     def reset(self) -> None:
         """New CTAs: nobody has visited."""
@@ -54,7 +55,13 @@ class Guests:
                     kind="missing-cluster-barrier", locations=(self._memory_of(cta),),
                 )  # fmt: skip
             if inst is not None:
-                self.remote[cta] = (self.clocks.time(int(visitors[0]) >> 5), int(visitors[0]), inst)
+                self._remember(cta, visitors, inst)
+
+    def _remember(self, cta: int, visitors: np.ndarray, inst: int) -> None:
+        guests = self.remote.setdefault(cta, {})
+        for warp in np.unique(visitors >> 5).tolist():
+            lanes = visitors[visitors >> 5 == warp] & 31
+            guests.setdefault(warp, np.zeros((2, 32), np.int64))[:, lanes] = [[self.clocks.time(warp)], [inst]]
 
     def check_exit(self, cta: int, thread: int) -> None:
         """A CTA's last thread exits: nothing may still need its shared memory.
@@ -85,19 +92,23 @@ class Guests:
         return Location("shared", offset, cta=tuple(int(v) for v in self.machine.cta_ids[cta]))
 
     def _check_guests(self, cta: int, one: np.ndarray) -> None:
-        """Other CTAs have used an exiting CTA's memory: one of its threads must have met them since."""
+        """Each lane of another CTA that used an exiting CTA's memory: one of its threads must have heard of that."""
         m = self.machine
-        when, guest, inst = self.remote[cta]
-        warps = np.arange(cta * m.warps_per_cta, (cta + 1) * m.warps_per_cta)
-        known = (self.clocks.known_to_lanes(w, lane, guest >> 5, guest & 31, when, reads=True)
-                 for w in warps.tolist() for lane in range(32))  # fmt: skip
-        if not any(known):
-            error = MissingBarrier(
-                "the CTA exits, and nothing orders that after another CTA's use of its shared memory",
-                threads=one, hint=STAY, kind="early-exit", locations=(self._memory_of(cta),),
-            )  # fmt: skip
-            m.scheduler.note(error, m.kernel.body[inst], guest, "the other CTA used it here")
-            raise error
+        hosts = range(cta * m.warps_per_cta, (cta + 1) * m.warps_per_cta)
+        for warp, (times, insts) in self.remote[cta].items():
+            heard = max(self.clocks.heard_of(host, warp) for host in hosts)
+            for lane in np.flatnonzero(times > heard).tolist():
+                known = (self.clocks.known_to_lanes(host, viewer, warp, lane, int(times[lane]), reads=True)
+                         for host in hosts for viewer in range(32))  # fmt: skip
+                if not any(known):
+                    error = MissingBarrier(
+                        "the CTA exits, and nothing orders that after another CTA's use of its shared memory",
+                        threads=one, hint=STAY, kind="early-exit", locations=(self._memory_of(cta),),
+                    )  # fmt: skip
+                    m.scheduler.note(
+                        error, m.kernel.body[int(insts[lane])], warp * 32 + lane, "the other CTA used it here"
+                    )
+                    raise error
 
 
 READ_FIRST = "cp.async.bulk.wait_group.read 0 by the thread that issued the store, before it exits"

@@ -36,9 +36,9 @@ class Ordering(UnitState):
         self.cta_of_warp = machine.cta_of[::32]
         self.cluster_of_warp = self.cta_of_warp // machine.cluster_size
         self.locations = Locations(self.clocks, self.cta_of_warp, machine.cluster_size)
-        self.reports = Reports(machine, self.clocks)
-        self.guests = Guests(machine, self.clocks)
         self.strength = np.zeros(len(machine.kernel.body), np.int8)
+        self.reports = Reports(machine, self.clocks, self.strength)
+        self.guests = Guests(machine, self.clocks)
         self.narrow_atomics = False  # the kernel has some of a smaller scope than the GPU
         self.granule = _WIDEST
         self.shared_shadow: Shadow | None = None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import EmulatorError, IllegalInstruction, InFlight, MissingBarrier, MissingFence, Place, Uninitialized
-from ..findings import Location, role_of
+from ..findings import Location, operation_of, role_of
 from ..machine.access import Access, Kind
 from ..machine.machine import Machine
 from ..machine.memory import HOST, index
@@ -20,18 +20,16 @@ from .chosen import differing, first
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Clocks
 from .early_reads import EarlyReads
 from .lost_updates import lost_update_hint
-from .remedies import BOTH_PASS, FLAG, LANES, MATES, NARROW, PREVIOUS, READ_ONLY, READERS, REUSED
+from .remedies import BOTH_PASS, FLAG, LANES, MATES, NARROW, NARROW_IN_GRID, PREVIOUS, READ_ONLY, READERS, REUSED
 from .shadow import Shadow
 from .stamps import Stamp
-
-COPIES_TO_SHARED = ("cp.async.ca", "cp.async.cg")  # and every copy that reports to an mbarrier
 
 
 class Reports:
     """Builds the errors of one machine's ordering checks."""
 
-    def __init__(self, machine: Machine, clocks: Clocks) -> None:
-        self.machine, self.clocks = machine, clocks
+    def __init__(self, machine: Machine, clocks: Clocks, strength: np.ndarray) -> None:
+        self.machine, self.clocks, self.strength = machine, clocks, strength  # the scope of each instruction
         self.kinds: dict[int, str] = {}  # agent beside the warps -> "mbarrier", "wgmma", "bulk", "cp.async", "grid"
         self.owners: dict[int, int] = {}  # and the first thread that it works for
         self.early = EarlyReads()
@@ -241,6 +239,8 @@ class Reports:
         hint, kind = (LANES, "missing-lane-sync") if own else (BOTH_PASS, "missing-barrier")
         if not own and place.space == "global":
             hint, kind = FLAG, "missing-release-acquire"
+        if not own and access.scope and self.strength[stamp.inst]:  # they would be in order within their scopes
+            hint, kind = NARROW_IN_GRID, "narrow-scope"
         if access.kind is Kind.REMOTE:
             hint = READERS
         if (lost := lost_update_hint(body[stamp.inst], body[access.inst])) is not None:
@@ -458,7 +458,7 @@ class Reports:
         """Where the kernel issues asynchronous copies into shared memory."""
         places = {}
         for inst in self.machine.kernel.body:
-            if inst.opcode.startswith(COPIES_TO_SHARED) or "mbarrier::complete_tx::bytes" in inst.parts:
+            if operation_of(inst.opcode) and role_of(inst.opcode, "shared") == "writes":
                 place = self.machine.scheduler.place(inst, None)
                 places[place.source or f"PTX line {inst.line}"] = True
         return ", ".join(places)

@@ -25,6 +25,10 @@ BETWEEN_GPUS = (
     "ld.acquire.sys (or a load, then the fence) before the second, flag and fences at the scope of the system; or wait "
     "on the host for the one launch before the other"
 )
+NARROW_IN_GRID = (
+    'scope="gpu", or "cluster" within one, on both sides: an access of scope .cta orders the threads of its own CTA '
+    "only, .cluster those of its cluster, and with a thread outside of it the access counts as an ordinary one"
+)
 NARROW_FOR_GPUS = (
     "scope .sys on both sides: .gpu includes the threads of one GPU only, and between two it makes no access strong"
 )

@@ -41,7 +41,7 @@ class BulkGroups(UnitState):
     def wait(self, threads: np.ndarray, keep: int, read_only: bool) -> None:
         """These threads finish all but their newest `keep` groups, or only the reading of shared memory by them."""
         alike: dict[tuple[int, int], list[int]] = {}  # lanes with the same operands issue one store, and wait for it
-        for thread in threads.tolist():
+        for thread in filter(self.committed.get, threads.tolist()):
             for waited in self._finish(thread, keep, read_only).items():
                 alike.setdefault(waited, []).append(thread)
         for (issuer, time), waiting in alike.items():

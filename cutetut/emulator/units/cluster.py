@@ -76,6 +76,7 @@ class ClusterBarriers(UnitState):
         for known, group in ((self.known, self.cluster_of), (self.known_in_cta, self.machine.cta_of)):
             for number in np.unique(group[32 * warps]).tolist() if known else ():
                 clocks.acquire(warps[group[32 * warps] == number], known.get(number))
+        clocks.met_cluster(warps)
 
     def recheck(self) -> None:
         """Complete the phases of clusters whose live threads have all arrived."""

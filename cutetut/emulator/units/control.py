@@ -38,7 +38,8 @@ def decode_brx(inst: Instruction, machine: Machine) -> Step:
     return lambda sel: targets[index[sel]]
 
 
-@opcode("ret", "exit", unit="control", forms="{.uni}", section="9.7.12.6, 9.7.12.7", results=0, ends_block=True)
+@opcode("ret", "exit", unit="control", role="exits", forms="{.uni}", section="9.7.12.6, 9.7.12.7", results=0,
+        ends_block=True)  # fmt: skip
 def decode_exit(inst: Instruction, machine: Machine) -> Step:
     """The end of a thread: a kernel's ret is its exit."""
     return lambda sel: machine.scheduler.exit(sel)

@@ -76,9 +76,10 @@ class Mbarriers(UnitState):
         m = self.machine
         across = m.cta_of[threads] != barrier.cta
         for part, abroad in ((threads[~across], False), (threads[across], True)):
-            meeting = "cluster_arrive and cluster_wait" if abroad else "sync_threads"
             strangers = self._strangers(barrier, part)
             if strangers.any():
+                within_cta = "sync_threads" if m.warps_per_cta > 1 else "sync_warp"
+                meeting = "cluster_arrive and cluster_wait" if abroad else within_cta
                 error = MissingBarrier(
                     f"the mbarrier at shared offset {barrier.offset} is used by threads that cannot know yet that it "
                     "is initialised",
@@ -93,10 +94,7 @@ class Mbarriers(UnitState):
 
     def _strangers(self, barrier: Mbarrier, threads: np.ndarray) -> np.ndarray:
         """Which threads cannot know yet that the barrier has been initialised."""
-        clocks, maker = self.machine.unit(Ordering).clocks, barrier.made_by >> 5
-        return ~(~clocks.unknown(threads, np.full(len(threads), maker), np.full(len(threads), barrier.made_at))
-                 | clocks.knows(threads >> 5, maker, barrier.made_at, INITS)
-                 | (threads == barrier.made_by))  # fmt: skip
+        return ~self.machine.unit(Ordering).clocks.knows_mbarrier(threads, barrier.made_by, barrier.made_at)
 
     def signalled(self, host: int, thread: int) -> Mbarrier:
         """The barrier that an asynchronous copy will signal: its initialisation is fenced for the async proxy."""
@@ -124,6 +122,7 @@ class Mbarriers(UnitState):
             raise self._initialised_again(self.objects[host], thread)
         order = self.machine.unit(Ordering)
         made_at = order.clocks.time(thread >> 5)
+        order.clocks.touch(np.array([thread]))
         clock = self.machine.unit(AsyncOrdering).agent("mbarrier", next(self.numbers), thread)
         self.objects[host] = Mbarrier(
             host, offset, cta, count, thread, inst, made_at, clock, order.clocks.base, pending=count

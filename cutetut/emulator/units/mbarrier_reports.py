@@ -36,6 +36,10 @@ UNANNOUNCED = (
     "announced the bytes of this phase"
 )
 DESTINATION = ", and to which CTA each copy goes: its rank, or the multicast mask"
+ADDED = (
+    "`.noinc` on cp.async.mbarrier.arrive: without it each thread adds to the phase the arrival that it then makes, "
+    "and mbarrier_init's count must leave those out"
+)
 ARRIVALS = "the arrival count of mbarrier_init against the threads that arrive"
 AHEAD = (
     "a wait for every phase; and an arrival of those who wait, such as at an 'empty' mbarrier, for which the others "
@@ -110,7 +114,8 @@ class Waits:
         for arrival in barrier.arrivals:
             text = f"{arrival.expected} bytes announced" if arrival.expected else plural(arrival.count, "arrival")
             who = self.report.warps(arrival.threads)
-            lines.append(f"    this phase: {text} by {who} ({self.short(arrival.inst)})")
+            added = ", which also added as many to wait for" if _adds(arrival.inst) else ""
+            lines.append(f"    this phase: {text} by {who} ({self.short(arrival.inst)}){added}")
         if not barrier.arrivals:
             lines.append("    this phase: nobody has arrived yet")
             lines += self._elsewhere(barrier)
@@ -196,6 +201,8 @@ class Waits:
         missed = [self._missed(barrier, waiter) for waiter in barrier.waiters]
         if any(missed):
             return [Cause(CERTAIN, self._after_missing(where, max(missed)))]
+        if barrier.pending and any(_adds(arrival.inst) for arrival in barrier.arrivals):
+            return [Cause(CERTAIN, ADDED)]
         if barrier.arrivals and barrier.pending:
             return [Cause(TOO_FEW, f"{ARRIVALS}, and whether all who should arrive can get there")]
         waited_before = any(int(waiter.threads[0]) >> 5 in barrier.seen for waiter in barrier.waiters)
@@ -221,6 +228,11 @@ class Waits:
 
 def _arrives(inst: Instruction) -> bool:
     return inst.opcode.startswith(("mbarrier.arrive", "cp.async.mbarrier.arrive"))
+
+
+def _adds(inst: Instruction) -> bool:
+    """Whether an arrival first adds itself to those that the phase waits for."""
+    return inst.opcode.startswith("cp.async.mbarrier.arrive") and "noinc" not in inst.parts
 
 
 def _same_line(a: Instruction, b: Instruction) -> bool:

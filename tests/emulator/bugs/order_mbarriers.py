@@ -3,7 +3,8 @@
 `handover` and `fenced_handover` hand a row over, `rounds` takes turns phase by phase, `buffers` fills two places in
 turn, `beside` has a row next to an mbarrier, `bulk` a row that a bulk copy brings, `again` initialises an mbarrier
 twice; `cluster` and `fenced_cluster` read another CTA's row, `neighbours` after an arrival at an mbarrier of the
-reader, `copied` one that cp.async has brought.
+reader, `copied` one that cp.async has brought, `guests` one whose owner stays until it has been read; in
+`one_warp` the lanes of one warp use what one of them has initialised.
 """
 
 import cutlass
@@ -309,3 +310,47 @@ def copied_kernel(mX: cute.Tensor, mY: cute.Tensor):
 @cute.jit
 def copied(mX: cute.Tensor, mY: cute.Tensor):
     copied_kernel(mX, mY).launch(grid=(2, 1, 1), block=(THREADS, 1, 1), cluster=(2, 1, 1))
+
+
+@cute.kernel
+def guests_kernel(mX: cute.Tensor, mY: cute.Tensor):
+    """CTA 1 reads the row of CTA 0, which stays until every warp has said that it has."""
+    tid, _, _ = cute.arch.thread_idx()
+    rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
+    row, read = allocate()
+    if tid == 0:
+        cute.arch.mbarrier_init(read, THREADS // 32)  # every warp
+    cute.arch.mbarrier_init_fence()
+    row[tid] = mX[tid]
+    meet()
+    if rank == 1:
+        mY[tid] = load_from_the_other(row.iterator + (THREADS - 1 - tid), rank)
+        cute.arch.sync_warp()  # all lanes have read
+        if tid % 32 == 0:  # says so
+            cute.arch.mbarrier_arrive(read, 0, scope=MemScopeKind.CLUSTER)
+    else:
+        cute.arch.mbarrier_wait(read, 0)
+
+
+@cute.jit
+def guests(mX: cute.Tensor, mY: cute.Tensor):
+    guests_kernel(mX, mY).launch(grid=(2, 1, 1), block=(THREADS, 1, 1), cluster=(2, 1, 1))
+
+
+@cute.kernel
+def one_warp_kernel(mX: cute.Tensor, mY: cute.Tensor):
+    tid, _, _ = cute.arch.thread_idx()
+    row, full = allocate()
+    if tid == 0:
+        cute.arch.mbarrier_init(full, 32)  # by one lane
+    cute.arch.mbarrier_init_fence()
+    cute.arch.sync_warp()  # the other lanes learn of it
+    row[tid] = mX[tid]
+    cute.arch.mbarrier_arrive(full)  # every lane
+    cute.arch.mbarrier_wait(full, 0)
+    mY[tid] = row[31 - tid]
+
+
+@cute.jit
+def one_warp(mX: cute.Tensor, mY: cute.Tensor):
+    one_warp_kernel(mX, mY).launch(grid=(1, 1, 1), block=(32, 1, 1))

@@ -42,6 +42,8 @@ KERNELS = {
     "fenced_cluster": Kernel("order_mbarriers", "fenced_cluster", elementwise((2, THREADS), _of_the_other)),
     "neighbours": Kernel("order_mbarriers", "neighbours", elementwise((2, THREADS), _of_the_other)),
     "copied": Kernel("order_mbarriers", "copied", elementwise((2, THREADS), _of_the_other)),
+    "guests": Kernel("order_mbarriers", "guests", elementwise((THREADS,), mirrored)),
+    "one_warp": Kernel("order_mbarriers", "one_warp", elementwise((32,), mirrored)),
     "tma_copy": Kernel("tma_copy", "run", CASES["tma_copy"]),
 }
 
@@ -83,6 +85,14 @@ MISTAKES = {
         "copied", (("# passes the copy on", "cute.arch.mbarrier_arrive(full, 1 - rank)"),), RACE,
         ("# by the owner", "cute.arch.mbarrier_arrive(full, 1 - rank)", "# the remote load"),
     ),
+    "exit_when_one_lane_of_each_warp_has_read": Mistake(
+        "guests", (("# all lanes have read", NOTHING),), RACE, ("mbarrier_wait(read, 0)", "# the remote load")
+    ),
+    "exit_when_one_warp_has_read": Mistake(
+        "guests",
+        (("# every warp", "cute.arch.mbarrier_init(read, 1)"), ("# says so", "if tid == THREADS - 32:")), RACE,
+        ("mbarrier_wait(read, 0)", "# the remote load"),
+    ),
     # a wait sees only whether the last phase of its parity is complete: it must not fall behind by two
     "two_phases_ahead": Mistake(
         "rounds", (("# the number before has been read", NOTHING),), (Deadlock, MissingBarrier, IllegalInstruction),
@@ -106,6 +116,9 @@ MISTAKES = {
     "mbarrier_initialised_twice": Mistake(
         "again", (("# no longer an mbarrier", NOTHING),), OVERWRITTEN, ("# again",), new=True
     ),
+    "mbarrier_of_a_lane_that_the_others_have_not_met": Mistake(
+        "one_warp", (("# the other lanes learn", NOTHING),), RACE, ("# every lane", "# by one lane")
+    ),
     "fence_of_another_warp": Mistake(
         "tma_copy", (("mbarrier_init_fence()", "if warp == 1: cute.arch.mbarrier_init_fence()"),), (MissingFence,),
         ("cute.copy(load,", "mbarrier_init(full, 1)"), new=True,
@@ -113,6 +126,9 @@ MISTAKES = {
 }  # fmt: skip
 
 HARMLESS: Harmless = {
+    "mbarrier_of_a_lane_that_the_others_have_met_at_the_relaxed_barrier_of_the_cluster": (
+        "one_warp", (("# the other lanes learn", "cute.arch.cluster_arrive_relaxed(); cute.arch.cluster_wait()"),),
+    ),
     "cluster_arrival_relaxed_orders_within_a_cta_after_its_fence": (
         "fenced_cluster",
         (

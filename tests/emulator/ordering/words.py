@@ -118,6 +118,11 @@ _MBARRIERS = {
     "has the scope of the CTA",
     "copy_passed_on_with_the_scope_of_the_cta": "an arrival at another CTA's mbarrier, with the scope of the CTA, "
     "hands over what cp.async has copied",
+    "exit_when_one_lane_of_each_warp_has_read":
+        "a CTA exits when one lane of each warp of the other CTA says that it has read, without sync_warp before",
+    "mbarrier_of_a_lane_that_the_others_have_not_met":
+        "lanes arrive at an mbarrier that another lane of their warp has initialised, without sync_warp before",
+    "exit_when_one_warp_has_read": "a CTA exits when one warp of the other CTA has read, and the others still may",
     "remote_reader_is_not_waited_for": "a row is overwritten without waiting until the other CTA has read it",
     "cluster_arrival_relaxed": "a relaxed arrival at the cluster's barrier hands over what was stored",
     "cluster_arrival_relaxed_after_a_fence_of_the_cta": "the fence before a relaxed arrival at the cluster's barrier "
