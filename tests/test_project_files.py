@@ -30,7 +30,6 @@ SCHEMAS = {
     "vendor.dependabot": [".github/dependabot.yml"],
     "vendor.readthedocs": [".readthedocs.yaml"],
     "vendor.citation-file-format": ["CITATION.cff"],
-    str(ROOT / "tests" / "schemas" / "devcontainer.json"): [".devcontainer/**/devcontainer.json"],
 }
 
 
@@ -42,11 +41,10 @@ def run_tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def check(schema: str, *files: str) -> Result:
     """What `check-jsonschema` does with the files; in this process, because a new one imports for a second."""
-    which = "--builtin-schema" if schema.startswith("vendor.") else "--schemafile"
-    return CliRunner().invoke(check_jsonschema.main, [which, schema, *files])
+    return CliRunner().invoke(check_jsonschema.main, ["--builtin-schema", schema, *files])
 
 
-@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: Path(schema).name)
+@pytest.mark.parametrize("schema", SCHEMAS)
 def test_files_fit_their_schemas(schema: str) -> None:
     files = sorted(str(path) for pattern in SCHEMAS[schema] for path in ROOT.glob(pattern))
     assert files
@@ -54,18 +52,10 @@ def test_files_fit_their_schemas(schema: str) -> None:
     assert done.exit_code == 0, done.output
 
 
-@pytest.mark.parametrize(
-    ("schema", "wrong", "said"),
-    [
-        ("github-workflows", "{on: push, jobs: {test: {steps: [{run: make test}]}}}", "runs-on"),  # runs on nothing
-        ("devcontainer.json", '{"image": "python", "postCreateComand": "make setup"}', "postCreateComand"),
-    ],
-)
-def test_the_schemas_refuse_a_wrong_file(tmp_path: Path, schema: str, wrong: str, said: str) -> None:
-    (tmp_path / "wrong.yml").write_text(wrong)
-    (named,) = (each for each in SCHEMAS if each.endswith(schema))
-    done = check(named, str(tmp_path / "wrong.yml"))
-    assert done.exit_code == 1 and said in done.output
+def test_the_schemas_refuse_a_wrong_file(tmp_path: Path) -> None:
+    (tmp_path / "workflow.yml").write_text("on: push\njobs: {test: {steps: [{run: make test}]}}\n")  # runs on nothing
+    done = check("vendor.github-workflows", str(tmp_path / "workflow.yml"))
+    assert done.exit_code == 1 and "runs-on" in done.output
 
 
 def test_the_dockerfile_passes_its_linter() -> None:
