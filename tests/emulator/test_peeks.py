@@ -71,12 +71,6 @@ def test_a_wait_for_either_of_two_barriers_that_nobody_arrives_at() -> None:
         run(text, np.zeros(1, np.uint32), block=(1, 1, 1))
 
 
-def repeated(text: str) -> list[bool]:
-    """Of each wait of a kernel, whether it is repeated until it succeeds."""
-    kernel = ptx.parse(text).kernels["k"]
-    return [is_repeated(kernel, inst) for inst in kernel.body if inst.opcode.startswith("mbarrier.try_wait")]
-
-
 WAIT = ASK.format("try_wait")
 LOOPS = {
     "the branch back on false": f"L: {WAIT} @!%p2 bra L;",
