@@ -283,7 +283,8 @@ def test_pages_are_measured_beside_none_and_their_reasons_tried(chapter: ModuleT
         f"24 pages of 16, {tried[0]}", "24 pages of 64, boxes of 16", f"24 pages of 16, {tried[1]}",
         "24 pages of 16, numbers first", "24 whole boxes", "24 no hint for L2",
     ]  # fmt: skip
-    assert [row["B"] for row in rows] == [1, 2, 1, 1, 1, 1, 1, 1] and {row["vendor"] for row in rows} == {"without pages"}
+    assert [row["B"] for row in rows] == [1, 2, 1, 1, 1, 1, 1, 1]
+    assert {row["vendor"] for row in rows} == {"without pages"}
 
 
 @pytest.mark.emulator
