@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from cutetut.course import notebooks
@@ -25,11 +26,17 @@ def assert_one_idea(before: Callable[..., Any], after: Callable[..., Any]) -> No
     assert_short(after)
 
 
+def assert_few_words(chapter: str | Path) -> list[str]:
+    """Not too many words by a plain split, fenced code and signs included; returns the texts of the prose."""
+    prose = [cell.source for cell in notebooks.read(chapter).cells if cell.cell_type == "markdown"]
+    assert sum(len(text.split()) for text in prose) <= WORDS
+    return prose
+
+
 def assert_contract(chapter: str) -> None:
     """Size of the notebook, and tags that readers and tests rely on."""
-    notebook = notebooks.read(chapter)
-    prose = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
-    assert len(notebook.cells) <= CELLS and sum(len(text.split()) for text in prose) <= WORDS
+    notebook, prose = notebooks.read(chapter), assert_few_words(chapter)
+    assert len(notebook.cells) <= CELLS
     tagged = {tag for cell in notebook.cells for tag in notebooks.tags(cell)}
     assert {"kernel", "bench", "exercise", "solution", "break-it", "hide-input"} <= tagged
     assert all("!" not in text.replace("!=", "") for text in prose)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cutetut.course import concordance, notebooks
+from tests.chapters import contract
 from tests.chapters.exercises import printed
 
 STAKES = [path for path in notebooks.toc() if path.stem < "08"]
@@ -47,7 +48,7 @@ def test_no_sum_becomes_a_list(path: Path) -> None:
 @pytest.mark.parametrize("path", concordance.order(), ids=lambda path: path.stem)
 def test_a_chapter_has_at_most_4000_words_by_a_plain_split_too(path: Path) -> None:
     """The contract counts words as a reader does, without fenced code and signs; this counts all that is typed."""
-    assert sum(len(cell.source.split()) for cell in notebooks.read(path).cells if cell.cell_type == "markdown") <= 4000
+    contract.assert_few_words(path)
 
 
 def test_no_word_is_new_in_two_recaps() -> None:
