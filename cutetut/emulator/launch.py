@@ -181,7 +181,7 @@ def checks(peer: Peer | None = None) -> Checks:
     """Decoding and the checks of one launch, which may be one among others."""
     loads = MarkedLoads(decode)
     why = deadlock.why if peer is None else functools.partial(stuck, why=deadlock.why, own=peer)
-    return Checks(decode, why, spinning.watch, loads.program_after, loads.tolerates, CompiledPicker)
+    return Checks(decode, why, spinning.watch, loads.begin, loads.explain, loads.tolerates, CompiledPicker)
 
 
 def expect_settings(environment: Mapping[str, str]) -> None:

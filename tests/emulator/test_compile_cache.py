@@ -230,3 +230,21 @@ def test_the_command_says_what_is_kept_and_removes_only_that(folder: Path, capsy
     assert cli.main(["cache", "--clear"]) == 0
     assert "removed 2 kernels, compiled or disassembled" in capsys.readouterr().out
     assert [path.name for path in folder.iterdir()] == ["notes.zip"]
+
+
+@pytest.mark.parametrize("words", [["cache"], ["cache", "--clear"]], ids=" ".join)
+@pytest.mark.parametrize("below", ["proc", "file"])
+def test_the_command_says_that_nothing_can_be_kept(
+    below: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Root may write everywhere, but not here."""
+    (tmp_path / "file").write_text("kept")
+    home = Path("/proc/nowhere") if below == "proc" else tmp_path / "file"
+    for name in (compile_cache.VARIABLE, "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    assert cli.main(words) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"{home}/.cache/cutetut/compiled: nothing can be kept there (")
+    assert said.endswith("set CUTETUT_CACHE to a folder that can be written\n")
+    assert (tmp_path / "file").read_text() == "kept"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from cutetut.emulator.errors import (
     InFlight,
     MissingBarrier,
 )
+from cutetut.emulator.machine.scheduler import Scheduler
 from cutetut.explore import first_failure
 from tests.emulator.harness import kernel, run
 
@@ -227,6 +230,32 @@ def test_one_lane_spins_and_never_comes() -> None:
     with pytest.raises(DivergentBarrier, match=r"only lanes 1-31 of the warp reached it; lane 0 go") as caught:
         attempt(f"@%p7 bra ON; {SPIN} ret; ON: bar.warp.sync 0xffffffff;", 1)
     assert "exited" not in caught.value.what and "ld.volatile.global.b32" in caught.value.what
+
+
+@pytest.mark.parametrize("copies", [0, 3])
+def test_it_is_told_as_soon_as_nothing_changes(monkeypatch: pytest.MonkeyPatch, copies: int) -> None:
+    """Not before the copies under way have completed; the wait has only asked once for these, and goes on."""
+    taken, give_up = [], Scheduler.give_up
+
+    def noted(self: Scheduler) -> NoReturn:
+        taken.append(self.turn)
+        give_up(self)
+
+    monkeypatch.setattr(Scheduler, "give_up", noted)
+    copy = "".join(f"@!%p1 cp.async.ca.shared.global [%r2+{16 * i}], [%rd0], 16;" for i in range(copies))
+    stuck(f"{copy} {SPIN}", 2)
+    assert taken and taken[0] < 200 * (1 + copies)
+
+
+@pytest.mark.parametrize("schedule", ["order", "random:1", "random:2"])
+def test_a_loop_that_gives_up_by_itself_is_no_deadlock(monkeypatch: pytest.MonkeyPatch, schedule: str) -> None:
+    """Its counter goes through two registers, so that no instruction changes one by its own value."""
+    monkeypatch.setenv("CUTETUT_SCHEDULE", schedule)
+    out = np.zeros(64, np.uint32)
+    bounded = SPIN.replace("setp", "add.u32 %r7, %r6, 1; mov.u32 %r6, %r7; setp.lt.u32 %p4, %r7, 1500; setp")
+    bounded = bounded.replace("@%p3 bra L", "and.pred %p3, %p3, %p4; @%p3 bra L")
+    run(kernel(f"{START} mov.u32 %r6, 0; {bounded} st.global.b32 [%rd0+4], %r7;", header=SHARED), out, block=(1, 1, 1))
+    assert out[1] == 1500
 
 
 # -- a barrier in a branch ------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import cuda.bindings.driver as cuda
 import cuda.bindings.runtime as cudart
@@ -25,6 +25,7 @@ from cutetut import emulate
 from cutetut.emulator.errors import Deadlock, EmulatorError, MissingBarrier, OutOfBounds
 from cutetut.emulator.host import gpus
 from cutetut.emulator.host.cuda_api import CudaCallError
+from cutetut.emulator.machine.scheduler import Scheduler
 from tests import warm
 
 pytestmark = pytest.mark.emulator
@@ -261,6 +262,23 @@ def test_two_gpus_that_wait_for_each_other_are_both_told() -> None:
     launch(two.relay(further, 1), two.take(flag=further, gpu=0, wanted=1))
     with pytest.raises(Deadlock, match=r"(?s)and on GPU [01], kernel (relay|take)"):
         torch.cuda.synchronize(0)
+
+
+def test_launches_that_only_look_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That both wait for ever is told when each has looked often, however often a wait elsewhere may look."""
+    taken, give_up = [], Scheduler.give_up
+
+    def noted(self: Scheduler) -> NoReturn:
+        taken.append(self.turn)
+        give_up(self)
+
+    monkeypatch.setattr(Scheduler, "give_up", noted)
+    two = Two()
+    further = torch.zeros(1, dtype=torch.int32, device="cuda:1")
+    launch(two.relay(further, 1), two.take(flag=further, gpu=0, wanted=1))
+    with pytest.raises(Deadlock):
+        torch.cuda.synchronize(0)
+    assert taken and taken[0] < 1000
 
 
 @pytest.mark.parametrize("direct", [True, False])

@@ -27,6 +27,12 @@ def early() -> Iterator[list[torch.Tensor]]:
     live.freeze()  # as it was: this process runs in the emulator
 
 
+def test_tensors_from_before_two_freezes_are_found(early: list[torch.Tensor]) -> None:
+    live.freeze()
+    found = live.search(early[0].data_ptr() + 8)
+    assert found is not None and found[:2] == (early[0].data_ptr(), 4 * 4099)
+
+
 def test_tensors_from_before_and_after_are_found_while_they_live(early: list[torch.Tensor]) -> None:
     assert not any(item is early[0] for item in gc.get_objects())
     late = torch.zeros(4099)

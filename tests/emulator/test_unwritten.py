@@ -132,6 +132,9 @@ def through_shared(lines: str, store: str) -> np.ndarray:
     ("lines", "wanted"),
     [
         (LOAD, I * LOW),
+        # into its own address, and into a register that only some threads had written
+        ("ld.shared.b32 %r10, [%r10]; mov.u32 %r2, %r10;", I * LOW),
+        (f"@%p1 mov.u32 %r2, 7; {LOAD} add.u32 %r2, %r2, 1;", (I + 1) * LOW),
         (f"{LOAD} add.u32 %r2, %r2, 5; shl.b32 %r2, %r2, 1;", 2 * (I + 5) * LOW),
         # a vector of which one part was written; the first threads of each row of 4
         ("and.b32 %r12, %r1, 60; mov.u32 %r10, buf; mad.lo.u32 %r10, %r12, 4, %r10;"
@@ -157,6 +160,8 @@ def test_unwritten_shared_memory_may_be_loaded_when_it_goes_nowhere(lines: str, 
     ("lines", "store", "lane"),
     [
         (LOAD, STORE, 20),
+        ("ld.shared.b32 %r10, [%r10]; mov.u32 %r2, %r10;", STORE, 20),
+        (f"@%p1 mov.u32 %r2, 7; {LOAD} add.u32 %r2, %r2, 1;", STORE, 20),
         (f"{LOAD} add.u32 %r2, %r2, 5;", STORE, 20),
         (f"{LOAD} setp.eq.u32 %p2, %r2, 0; @%p2 bra A; A: mov.u32 %r2, 1;", STORE, 20),
         (f"{LOAD} mad.wide.u32 %rd2, %r2, 4, %rd1; mov.u32 %r2, 1;", STORE, 20),

@@ -130,11 +130,15 @@ class AsyncOrdering(UnitState):
             if len(last):
                 agents = np.flatnonzero(row[: len(last)] < last[: len(row)])
                 found += list(kept.of(where, agents[agents < order.clocks.warps]))  # type: ignore[call-arg, arg-type]
+        unordered = []
         for stamps_found in found:
             late = self._late_for(stamps_found, thread, reads=True)
             if late.any():
                 at = int(np.flatnonzero(late)[0])
-                self._still_needed(shadow, int(stamps_found[at]), address(at), thread, inst, "a copy to")  # type: ignore[operator]
+                unordered.append((int(stamps_found[at]), at))
+        # another warp says more about a missing barrier than a lane of the thread's own
+        for stamp, at in sorted(unordered, key=lambda reader: Stamp.of(reader[0]).agent == thread >> 5):
+            self._still_needed(shadow, stamp, address(at), thread, inst, "a copy to")  # type: ignore[operator]
         self._no_async_reader(shadow, where, thread, inst)
 
     def _no_async_reader(self, shadow: Shadow, where: slice | np.ndarray, thread: int, inst: int) -> None:
@@ -164,16 +168,21 @@ class AsyncOrdering(UnitState):
         reports.report(reports.still_needed(Stamp.of(stamp), np.array([thread]), place, inst, verb), inst)
 
     def _late_for(self, found: np.ndarray, thread: int, reads: bool = False) -> np.ndarray:
-        """Which stamps one thread does not know of; it knows what its own warp did."""
+        """Which stamps one thread does not know of; it knows of its warp's other lanes what they did before they met.
+
+        Loads before a shuffle count as before a meeting: nothing promises it (by_chance.py), but kernels rely on it.
+        """
         clocks, warp = self.order.clocks, thread >> 5
         if _alike(found):
             stamp = Stamp.of(max(int(found.flat[0]), stamps.NOTHING))
-            if stamp.agent == warp or clocks.seen[GENERIC, warp, stamp.agent] >= stamp.time:
+            if clocks.seen[GENERIC, warp, stamp.agent] >= stamp.time:
                 return np.zeros(found.shape, np.bool_)
         found = np.maximum(found, stamps.NOTHING)
         agents = stamps.agent_of(found)
         late = clocks.row(thread, reads)[agents] < stamps.time_of(found)
-        late &= agents != thread >> 5
+        late &= stamps.thread_of(found) != thread
+        if reads:
+            late &= (agents != warp) | (stamps.time_of(found) > clocks.together[warp])
         if clocks.has_details and late.any():
             for at in np.flatnonzero(late):
                 stamp = Stamp.of(int(found[at]))
@@ -247,19 +256,19 @@ class AsyncOrdering(UnitState):
         """
         self.check_reading(chunks, thread, together, inst, verb)
         if together == WARP:
-            self._check_lanes(chunks, thread, inst, verb)
+            shadow = self.order.shadow
+            self._check_lanes(shadow, shadow.chunk_granules(chunks).reshape(-1), thread, inst, verb)
         self.note_reading(chunks, agent, time, inst)
 
-    def _check_lanes(self, chunks: np.ndarray, thread: int, inst: int, verb: str) -> None:
+    def _check_lanes(self, shadow: Shadow, where: np.ndarray, thread: int, inst: int, verb: str) -> None:
         """What other lanes of the issuing warp wrote must be ordered before: lanes may run one after the other."""
-        order, shadow, warp = self.order, self.order.shadow, thread >> 5
-        found = np.maximum(shadow.wrote[shadow.chunk_granules(chunks)], stamps.NOTHING)
+        order, warp = self.order, thread >> 5
+        found = np.maximum(shadow.wrote[where], stamps.NOTHING)
         late = (stamps.agent_of(found) == warp) & (stamps.thread_of(found) != thread)
         late &= stamps.time_of(found) > order.clocks.row(thread)[warp]
         if late.any():
-            row, column = (int(i) for i in np.argwhere(late)[0])
-            host = shadow.start + int(chunks[row]) * CHUNK + (column << shadow.shift)
-            stamp = Stamp.of(int(found[row, column]))
+            at = int(np.flatnonzero(late)[0])
+            host, stamp = shadow.start + (int(where[at]) << shadow.shift), Stamp.of(int(found[at]))
             error = order.reports.not_met(stamp, thread, order.reports.place(shadow, host), verb, inst)
             order.reports.report(error, inst)
 
@@ -362,6 +371,7 @@ class AsyncOrdering(UnitState):
             self.order.peer.copies(hosts, nbytes, thread, inst, verb, False)
         where = shadow.where(hosts, nbytes)
         if not self._unseen_writes(shadow, where, thread).any():
+            self._check_lanes(shadow, where.reshape(-1), thread, inst, verb)
             return
         where = np.unique(where)  # the report is about the lowest address
         at = int(np.flatnonzero(self._unseen_writes(shadow, where, thread))[0])

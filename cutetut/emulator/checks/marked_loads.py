@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
+
 from ..errors import EmulatorError, IllegalInstruction, InFlight, Uninitialized
 from ..machine.machine import Machine
 from ..machine.program import Program
@@ -29,31 +31,34 @@ class MarkedLoads:
 
     def tolerates(self, scheduler: Scheduler, kind: str, error: EmulatorError, inst: Instruction) -> bool:
         """Whether the user wants the kernel to go on after this error; if so it has been reported (tolerance.py)."""
-        if kind == "uninitialized" and self.loads is None and is_load_from_shared(inst):
-            return False  # the first such load: from now on values are marked, and using one is the error
         scheduler.current = inst
         scheduler.locate(error)
         return self.tolerance.of(kind, error, inst)
 
-    def program_after(self, scheduler: Scheduler, error: EmulatorError) -> Program | None:
-        """The program that marks values, if an error is the first such load: only using the value is one.
+    def begin(
+        self, scheduler: Scheduler, error: Uninitialized, inst: Instruction, host: np.ndarray, threads: np.ndarray
+    ) -> Program | None:
+        """The program that marks values, if this is the first load of unwritten memory; what it loads is marked."""
+        if self.loads is not None or not is_load_from_shared(inst):
+            return None
+        scheduler.current = inst
+        scheduler.locate(error)
+        self.loads = Loads(scheduler.machine, error)
+        program = self.decode(scheduler.machine, self.loads)
+        self.loads.mark[inst.index](threads, host)
+        return program
+
+    def explain(self, scheduler: Scheduler, error: EmulatorError) -> None:
+        """Add to an error what its thread had loaded too early.
 
         Raises the error of an earlier load where this one only came before its copy again.
         """
-        inst = scheduler.current
-        if inst is None:
-            return None
-        if isinstance(error, InFlight) and self.loads is not None and inst.index in self.loads.errors:
-            raise self.loads.errors[inst.index] from None
-        if isinstance(error, IllegalInstruction) and self.loads is not None:
+        if self.loads is None or scheduler.current is None:
+            return
+        if isinstance(error, InFlight) and scheduler.current.index in self.loads.errors:
+            raise self.loads.errors[scheduler.current.index] from None
+        if isinstance(error, IllegalInstruction):
             self._note_loads(error, self.loads)
-        if not isinstance(error, Uninitialized) or self.loads is not None or error.place is not None:
-            return None
-        if not is_load_from_shared(inst):
-            return None
-        scheduler.locate(error)
-        self.loads = Loads(scheduler.machine, error)
-        return self.decode(scheduler.machine, self.loads)
 
     def _note_loads(self, error: EmulatorError, loads: Loads) -> None:
         """Note in an error that a thread had loaded what was not there yet: it may have gone on too early."""

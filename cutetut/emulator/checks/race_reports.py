@@ -40,13 +40,11 @@ class Reports:
     # -- bytes that cannot be used ------------------------------------------------------------
 
     def unusable(
-        self, shadow: Shadow, wrote: np.ndarray, host: np.ndarray, threads: np.ndarray, access: Access,
-        marks: bool,
+        self, shadow: Shadow, wrote: np.ndarray, host: np.ndarray, threads: np.ndarray, access: Access, marks: bool,
     ) -> np.ndarray | None:  # fmt: skip
         """Threads meet bytes that nothing wrote, that are on their way, or that are an mbarrier's.
 
-        Returns None where that is no mistake, or the accesses that are none: of unwritten bytes if the instruction
-        marks what it finds (see unwritten.py).
+        Returns None where that is no mistake, or which accesses are none: those of written bytes (see unwritten.py).
         """
         rows = wrote.reshape(len(threads), -1)
         for state in (stamps.MBARRIER, stamps.IN_FLIGHT):
@@ -61,7 +59,9 @@ class Reports:
         if marks:
             return ~bad
         at = int(host[bad][0]) + int(np.flatnonzero(rows[bad][0] == stamps.UNWRITTEN)[0]) * shadow.granule
-        self.report(self.unwritten(at, threads[bad], "load of"), access.inst)
+        error = self.unwritten(at, threads[bad], "load of")
+        if not self.machine.scheduler.marks_loads(error, self.machine.kernel.body[access.inst], host, threads):
+            self.report(error, access.inst)
         return ~bad
 
     def report(self, error: EmulatorError, inst: int) -> None:
@@ -213,28 +213,25 @@ class Reports:
 
     def still_needed(self, stamp: Stamp, threads: np.ndarray, place: Location, inst: int, verb: str) -> EmulatorError:
         """Something writes where others read, and nothing orders the two."""
-        reader = self._reader(stamp, int(threads[0]))
+        reader, mates = self._who(stamp, int(threads[0]))
         error = MissingBarrier(
-            f"{verb} {place}, which {reader} has read or is reading, and nothing orders the two",
-            threads=threads, hint=READERS, locations=(place,),
+            f"{verb} {place}, which {reader} has read or is reading, and nothing orders the two", threads=threads,
+            hint=LANES if mates else READERS, kind="missing-lane-sync" if mates else None, locations=(place,),
         )  # fmt: skip
         return self.early.explain(self.noting(error, stamp, inst, "it is read here"))
 
     def copied_over(self, stamp: Stamp, thread: int, place: Location, inst: int, verb: str) -> EmulatorError:
         """A copy writes where a warp has stored, and nothing orders the two."""
+        who, mates = self._who(stamp, thread)
         error = MissingBarrier(
-            f"{verb} {place}, which {self._reader(stamp, thread)} has {self._did(stamp)}, and nothing orders the two",
-            threads=np.array([thread]),
-            hint=BOTH_PASS,
-            locations=(place,),
-        )
+            f"{verb} {place}, which {who} has {self._did(stamp)}, and nothing orders the two",
+            threads=np.array([thread]), hint=LANES if mates else BOTH_PASS, locations=(place,))  # fmt: skip
         return self.noting(error, stamp, inst, "it was written here")
 
     def _unordered(
         self, access: Access, place: Location, stamp: Stamp, threads: np.ndarray, done: str
     ) -> EmulatorError:
-        own = stamp.agent == int(threads[0]) >> 5 and stamp.time >= self.clocks.base
-        who = f"lane {stamp.lane} of the same warp" if own else self._reader(stamp, int(threads[0]))
+        who, own = self._who(stamp, int(threads[0]))
         body = self.machine.kernel.body
         hint, kind = (LANES, "missing-lane-sync") if own else (BOTH_PASS, "missing-barrier")
         if not own and place.space == "global":
@@ -346,11 +343,9 @@ class Reports:
         error = MissingBarrier(
             f"{verb} {place} through the async proxy; lane {stamp.lane} of the same warp wrote it, and the two lanes "
             "have not met since",
-            threads=np.array([thread]),
             hint="cute.arch.sync_warp() between the other lanes' fence.proxy.async and the operation",
-            kind="missing-lane-sync",
-            locations=(place,),
-        )
+            threads=np.array([thread]), kind="missing-lane-sync", locations=(place,),
+        )  # fmt: skip
         return self.noting(error, stamp, inst, "it was stored here")
 
     def async_not_waited(self, stamp: Stamp, thread: int, place: Location, verb: str, inst: int) -> EmulatorError:
@@ -415,6 +410,11 @@ class Reports:
     def writer(self, stamp: Stamp) -> str:
         """Who made a stamp, with the CTA if there are several."""
         return self._named(stamp, -1)
+
+    def _who(self, stamp: Stamp, thread: int) -> tuple[str, bool]:
+        """Who made a stamp, and whether that is a lane of the thread's own warp."""
+        own = stamp.agent == thread >> 5 and stamp.time >= self.clocks.base
+        return f"lane {stamp.lane} of the same warp" if own else self._reader(stamp, thread), own
 
     def _reader(self, stamp: Stamp, thread: int) -> str:
         """Who made a stamp, as a thread would call it."""

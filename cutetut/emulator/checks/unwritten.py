@@ -25,6 +25,7 @@ from ..errors import Uninitialized
 from ..machine.memory import threads_of
 from ..machine.opcodes import Opcode, Selection, Step
 from ..ptx.constants import Constant
+from ..ptx.effects import Effect, effect_of
 from ..ptx.syntax import BYTES, Address, Group, Immediate, Instruction, Negated, Operand, Pair, Register, Vector
 from .holes import Holes
 from .written_bits import Known, Marks, covers, full, known_bits, lowest
@@ -32,9 +33,6 @@ from .written_bits import Known, Marks, covers, full, known_bits, lowest
 if TYPE_CHECKING:
     from ..machine.machine import Machine
     from ..machine.program import Block
-
-WGMMA = "wgmma.mma_async"
-
 
 def registers_in(operands: Iterable[Operand]) -> Iterable[Register]:
     """Every register that appears in operands, however nested."""
@@ -72,13 +70,13 @@ class Names:
             for part in (inst.operands[: entry.results], inst.operands[entry.results :])
         )
         read = frozenset(others)
-        if entry.mnemonic == WGMMA and not adds_never(inst, known):
+        if entry.adds_if is not None and not adds_never(inst.operands[entry.adds_if], known):
             read |= set(written)
         passed_on: frozenset[str] = frozenset()
-        if entry.unit == "alu":
+        if effect_of(inst) is Effect.COMPUTES:
             passed_on = read
-        elif entry.mnemonic == "shfl.sync":
-            passed_on = _names(inst.operands[1:2]) - _names(inst.operands[2:])
+        elif (at := entry.passes_on) is not None:
+            passed_on = _names(inst.operands[at : at + 1]) - _names(inst.operands[at + 1 :])
         return cls(written, others, read, passed_on)
 
 
@@ -86,28 +84,27 @@ def _names(operands: Iterable[Operand]) -> frozenset[str]:
     return frozenset(r.name for r in registers_in(operands))
 
 
-def adds_never(inst: Instruction, known: dict[str, Constant]) -> bool:
+def adds_never(scale_d: Operand, known: dict[str, Constant]) -> bool:
     """Whether scale-d of a WGMMA is false wherever it runs (PTX ISA section 9.7.15.5)."""
-    scale_d = inst.operands[3]
     value = scale_d.value if isinstance(scale_d, Immediate) else known.get(getattr(scale_d, "name", ""))
     return value is not None and not value
 
 
 def _passed_on(inst: Instruction, names: Names, loads: Loads | None) -> frozenset[str]:
     """The registers that are passed on; with `loads`, also what is stored to shared memory: it is marked there."""
-    if loads is not None and (is_store_to_shared(inst) or inst.opcode.startswith("st.async")):
+    if loads is not None and (is_store_to_shared(inst) or effect_of(inst) is Effect.SENDS):
         return _names(inst.operands[1:2]) - _names((*inst.operands[:1], *inst.operands[2:]))
     return names.passed_on
 
 
 def is_load_from_shared(inst: Instruction) -> bool:
     """Whether an instruction is an ordinary load that can only be from shared memory."""
-    return inst.parts[0] == "ld" and _is_plain_and_shared(inst)
+    return effect_of(inst) is Effect.LOADS and _is_plain_and_shared(inst)
 
 
 def is_store_to_shared(inst: Instruction) -> bool:
     """Whether an instruction is an ordinary store that can only be to shared memory (st.async is none: it is late)."""
-    return inst.parts[0] == "st" and inst.parts[1] != "async" and _is_plain_and_shared(inst)
+    return effect_of(inst) is Effect.STORES and _is_plain_and_shared(inst)
 
 
 def _is_plain_and_shared(inst: Instruction) -> bool:
@@ -122,6 +119,7 @@ class Loads:
         self.errors: dict[int, Uninitialized] = {}
         self.last = np.full(machine.T, -1)
         self.first = first
+        self.mark: dict[int, Callable[[Selection, np.ndarray], None]] = {}  # by instruction, what marks its results
 
     def note(self, inst: Instruction, threads: np.ndarray, error: Callable[[], Uninitialized]) -> None:
         """Some threads have loaded what nothing wrote; `error` describes it."""
@@ -155,7 +153,9 @@ class Unwritten:
             ):
                 marked.update(names[inst.index].written)
         before = machine.unwritten_marks if loads is not None else {}
-        self.marks: Marks = {name: before.get(name, self._fresh(name)) for name in sorted(marked)}
+        self.marks: Marks = {
+            name: before[name].copy() if name in before else self._fresh(name) for name in sorted(marked)
+        }
 
     def _fresh(self, name: str) -> np.ndarray:
         """Marks that begin now: nothing is written, or all that had none so far, wherever it is read."""
@@ -174,9 +174,10 @@ class Unwritten:
         if not doubtful and self.loads is None and self.marks.keys().isdisjoint(names.written):
             return step  # the usual case
         passed_on = _passed_on(inst, names, self.loads) & doubtful
-        added_to = names.read & doubtful & set(names.written) if entry.mnemonic == WGMMA else frozenset()
+        added_to = names.read & doubtful & set(names.written) if entry.adds_if is not None else frozenset()
         if added_to:
-            step = _both(self._check_accumulators(inst, sorted(added_to)), step)
+            adds = self.machine.predicate(inst.operands[entry.adds_if])  # type: ignore[index]
+            step = _both(self._check_accumulators(adds, sorted(added_to)), step)
         if used := sorted(names.read & doubtful - passed_on - added_to):
             step = _both(self._check(inst, {name: self._needed(inst, name) for name in used}), step)
         if self.loads is not None and is_load_from_shared(inst):
@@ -220,8 +221,7 @@ class Unwritten:
         marks = [self.marks[part.name] if isinstance(part, Register) else None for part in parts]
         access = holes.allow(step, inst.index)
 
-        def run(sel: Selection) -> None:
-            host = access(sel)
+        def note(sel: Selection, host: np.ndarray) -> None:
             for i, mark in enumerate(marks):
                 written = holes.is_written(host + i * unit, unit)
                 complete = bool(written.all())
@@ -231,7 +231,8 @@ class Unwritten:
                     at, threads = int(host[~written][0]) + i * unit, threads_of(sel)[~written]
                     loads.note(inst, threads, functools.partial(holes.unwritten_load, at, unit, threads))
 
-        return run
+        loads.mark[inst.index] = note
+        return lambda sel: note(sel, access(sel))
 
     def _marking_store(self, step: Step, inst: Instruction) -> Step:
         """A store to shared memory of values that may be unwritten: so are the bytes then."""
@@ -250,7 +251,7 @@ class Unwritten:
         """The bits of a register that an instruction other than arithmetic uses: of a value stored, its type's."""
         dtype = self.machine.registers[name].dtype
         addresses = _names(inst.operands[:1])
-        if inst.parts[0] == "st" and inst.parts[-1] in BYTES and name not in addresses:
+        if effect_of(inst) is Effect.STORES and inst.parts[-1] in BYTES and name not in addresses:
             return lowest(8 * BYTES[inst.parts[-1]], dtype)
         return full(dtype)
 
@@ -272,9 +273,9 @@ class Unwritten:
         return check
 
 
-    def _check_accumulators(self, inst: Instruction, names: list[str]) -> Step:
+    def _check_accumulators(self, adds: Callable[[Selection], np.ndarray], names: list[str]) -> Step:
         """A WGMMA reads D where its scale-d is true, and only there."""
-        marks, adds = [(name, self.marks[name]) for name in names], self.machine.predicate(inst.operands[3])
+        marks = [(name, self.marks[name]) for name in names]
 
         def check(sel: Selection) -> None:
             if not (adding := adds(sel)).any():

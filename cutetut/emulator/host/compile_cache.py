@@ -119,6 +119,18 @@ def use() -> Use:
     return Use(where, len(entries), sum(nbytes for _, nbytes, _ in entries))
 
 
+def why_not() -> str:
+    """Why nothing can be kept, in the system's words; empty where it can, or where the cache is off."""
+    where = folder()
+    try:
+        if where is not None:
+            where.mkdir(mode=0o700, parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=where).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
 def clear() -> Use:
     """Remove every entry; returns what there was."""
     before = use()

@@ -139,7 +139,7 @@ def freeze() -> None:
     time.  Tensors among them are remembered.  Of the much that tracing a kernel allocates little is garbage: to look
     for it less often takes half of the time.
     """
-    _frozen[:] = [weakref.ref(tensor) for tensor in _reachable()]
+    _frozen[:] = [weakref.ref(tensor) for tensor in _all_tensors()]
     gc.freeze()
     _thresholds[:] = _thresholds or gc.get_threshold()
     gc.set_threshold(*THRESHOLDS)

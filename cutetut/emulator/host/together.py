@@ -7,7 +7,7 @@ runs as ranks (ranks.py), that is once all hosts wait.  What NCCL would do takes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -78,7 +78,8 @@ class Issued:
             before = frozenset(past.peer.number for past in known if isinstance(past, Issued) and past.peer is not None)
             self.peer = Peer(_company, self.gpu, self.launched, before)
             self.running = self.begin(self.peer)
-            self.running.scheduler.others_moved = _watch(self)
+            self.running.scheduler.world = _world
+            self.running.scheduler.all_idle = _all_idle
         return True
 
     def goes_on(self) -> bool:
@@ -97,6 +98,7 @@ class Issued:
 
 
 _queue: list[Work] = []  # that have not ended, in the order in which they were issued
+_steps = 0  # how often work was issued or has ended
 _past: list[Done] = []  # that have, and with which later ones are compared
 _company = Company()
 checks: list[Callable[[Issued], None]] = []  # what looks at every launch that has ended
@@ -104,7 +106,9 @@ checks: list[Callable[[Issued], None]] = []  # what looks at every launch that h
 
 def issue(work: Work) -> None:
     """The host launches a kernel, or something else."""
+    global _steps
     _queue.append(work)
+    _steps += 1
 
 
 def settle() -> None:
@@ -174,13 +178,20 @@ def what_is_left() -> EmulatorError | None:
 
 def _turn(each: Work) -> bool:
     """Give one piece of work its turn; whether it had one."""
-    if any(each.moment.after(other.moment) for other in _queue if other is not each) or not each.begins():
+    global _steps
+    if _held_up(each) or not each.begins():
         return False
     if each.goes_on():
         _queue.remove(each)
+        _steps += 1
         remember(each)
         each.has_ended()
     return True
+
+
+def _held_up(each: Work) -> bool:
+    """Whether work that has not ended comes before it."""
+    return any(each.moment.after(other.moment) for other in _queue if other is not each)
 
 
 def remember(work: Done) -> None:
@@ -208,17 +219,17 @@ def heard(launch: Issued) -> set[int]:
     return {name[0] for name in word.names} if word is not None else set()
 
 
-def _watch(each: Issued) -> Callable[[], bool]:
-    """Whether any other launch has done something since this was asked last."""
-    seen: list[tuple[int, ...]] = [()]
+def _world() -> Hashable:
+    """What all work has done so far: it grows with whatever may change something for others."""
+    moved = [each.running.scheduler.moved for each in _queue if isinstance(each, Issued) and each.running is not None]
+    return _steps, *moved
 
-    def moved() -> bool:
-        launches = [other for other in _queue if isinstance(other, Issued) and other is not each]
-        others = [other.running.scheduler.moved for other in launches if other.running is not None]
-        before, seen[0] = seen[0], (len(_past), len(_queue), *others)
-        return before != seen[0]
 
-    return moved
+def _all_idle() -> bool:
+    """Whether every launch that is under way does nothing but look, and no other work can begin."""
+    world = _world()
+    launches = [each for each in _queue if isinstance(each, Issued) and not _held_up(each)]
+    return all(each.running is not None and each.running.scheduler.idle == world for each in launches)
 
 
 def _forget() -> None:

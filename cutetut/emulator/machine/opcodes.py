@@ -18,6 +18,8 @@ import numpy as np
 
 from .. import findings
 from ..errors import EmulatorError, UnknownInstruction, ptx_line
+from ..ptx import effects
+from ..ptx.effects import Effect
 from ..ptx.syntax import Instruction
 from .machine import Machine
 from .states import STATES
@@ -36,7 +38,8 @@ class Opcode:
     the first state space in its name is another one.
     `results` is how many leading operands are written.  `joins` marks warp-wide instructions, whose
     threads must arrive together: "warp" for all live threads of the warp, or the position of the
-    member-mask operand.
+    member-mask operand.  `passes_on` is the position of an operand that reaches nothing but the result, `adds_if`
+    of one that says whether the results are added to, and so are operands, too.
     """
 
     mnemonic: str
@@ -48,6 +51,8 @@ class Opcode:
     joins: int | str | None = None
     ends_block: bool = False  # its step returns where to go next
     stores: int | None = None
+    passes_on: int | None = None
+    adds_if: int | None = None
 
 
 OPS: dict[str, Opcode] = {}
@@ -168,10 +173,14 @@ def opcode(
     joins: int | str | None = None,
     ends_block: bool = False,
     stores: int | None = None,
+    effect: Effect | None = None,
+    passes_on: int | None = None,
+    adds_if: int | None = None,
 ) -> Callable[[Decoder], Decoder]:
     """Register a decoder for one or more mnemonics (the text before the first dot that selects it).
 
-    role: what the instruction does to a location, in one word; starts: of an asynchronous one, what it starts.
+    role: what the instruction does to a location, in one word; starts: of an asynchronous one, what it starts;
+    effect: what kind of instruction it is for those who follow values and loops through a kernel.
     """
 
     def register(decode: Decoder) -> Decoder:
@@ -179,7 +188,11 @@ def opcode(
             if name in OPS:
                 raise ValueError(f"{name} is registered twice")
             findings.describe(name, role, starts)
-            OPS[name] = Opcode(name, unit, forms, section, decode, results, joins, ends_block, stores)
+            if effect is not None:
+                effects.describe(name, effect)
+            OPS[name] = Opcode(
+                name, unit, forms, section, decode, results, joins, ends_block, stores, passes_on, adds_if
+            )
         return decode
 
     return register

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..errors import EmulatorError, Place
+from ..errors import EmulatorError, Place, Uninitialized
 from ..findings import Location
 from ..ptx.syntax import Instruction
 from .program import Program
@@ -37,6 +37,10 @@ class Running(Protocol):
 
     def tolerates(self, kind: str, error: EmulatorError, inst: Instruction) -> bool:
         """Whether the user wants the kernel to go on after this error; if so it has been reported."""
+        ...
+
+    def marks_loads(self, error: Uninitialized, inst: Instruction, host: np.ndarray, threads: np.ndarray) -> bool:
+        """Threads load unwritten memory at host addresses: whether that is no error, but marked from now on."""
         ...
 
     def place(self, inst: Instruction | None, thread: int | None, whole_warp: bool = False) -> Place:

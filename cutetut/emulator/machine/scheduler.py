@@ -9,13 +9,13 @@ scheduler changes who is ready; a unit asks it to make threads wait or exit.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
 
-from ..errors import BudgetExceeded, EmulatorError
+from ..errors import BudgetExceeded, EmulatorError, Uninitialized
 from ..ptx.syntax import Instruction
 from .machine import Machine
 from .opcodes import states
@@ -36,7 +36,8 @@ class Checks:
     decode: Callable[[Machine], Program]  # with what they put around the steps
     stuck: Callable[[Scheduler], EmulatorError]  # why nobody can go on
     watch: Callable[[Scheduler], Callable[[int], None] | None]  # what sees the number of every block that is executed
-    program_after: Callable[[Scheduler, EmulatorError], Program | None]  # what to go on with after an error
+    marks: Callable[[Scheduler, Uninitialized, Instruction, np.ndarray, np.ndarray], Program | None]  # goes on instead
+    explain: Callable[[Scheduler, EmulatorError], None]  # adds to an error what threads had loaded before
     tolerates: Callable[[Scheduler, str, EmulatorError, Instruction], bool]  # whether the user lets one go
     picker: type[Picker]  # who runs next
 
@@ -61,7 +62,10 @@ class Scheduler(Reporter):
         self.turn = 0
         self.clusters: list[int] = (machine.cta_of // machine.cluster_size).tolist()  # of each thread
         self.moved = 0  # turns that were more than another look at memory
-        self.others_moved: Callable[[], bool] | None = None  # beside others: whether one has, since this was asked last
+        self.world: Callable[[], Hashable] = lambda: self.moved  # what this launch, and all beside it, have done,
+        self.idle: Hashable = None  # and how that was when nothing more could come of this launch alone
+        self.all_idle: Callable[[], bool] = lambda: True  # whether nothing can come of any launch beside it
+        self.gives_way = False  # the launches beside it go on first
 
     def tolerates(self, kind: str, error: EmulatorError, inst: Instruction) -> bool:
         """Whether the user wants the kernel to go on after this error; if so it has been reported (tolerance.py).
@@ -69,6 +73,17 @@ class Scheduler(Reporter):
         Ask it, with the finished error and the instruction that runs, where the error would be raised.
         """
         return self.checks.tolerates(self, kind, error, inst)
+
+    def marks_loads(self, error: Uninitialized, inst: Instruction, host: np.ndarray, threads: np.ndarray) -> bool:
+        """Threads load unwritten shared memory: if they are the first, another program goes on behind that load.
+
+        It marks what comes from such loads, and only to use the value is the error. False for what is an error now.
+        """
+        program = self.checks.marks(self, error, inst, host, threads)
+        if program is None:
+            return False
+        self.program = program
+        return True
 
     # -- one wave -----------------------------------------------------------------------------
 
@@ -93,9 +108,10 @@ class Scheduler(Reporter):
         """Go on with the wave, for at most `turns` turns; returns whether it has ended."""
         steps = itertools.count() if turns is None else range(turns)
         for _ in steps:
-            if not self.live:
+            if not self.live or self.gives_way and turns is not None:
                 break
             self.step()
+        self.gives_way = False
         if self.live:
             return False
         self.machine.pending.complete_all()
@@ -135,20 +151,20 @@ class Scheduler(Reporter):
             raise
 
     def _execute(self, block: Block, sel: Selection, first: int = 0) -> None:
-        done = first
+        program, done = self.program, first
         try:
             for step, instructions in [(step, 1) for step in block.steps[first:]] if first else block.plan:
                 step(sel)
                 done += instructions
+                if self.program is not program:
+                    break
         except Exception as error:
             self.current = block.instructions[done + getattr(step, "reached", 0)]
-            if not isinstance(error, EmulatorError):
-                raise
-            program = self.checks.program_after(self, error)
-            if program is None:
-                raise
-            self.program = program
-            self._execute(program.blocks[block.number], sel, done)
+            if isinstance(error, EmulatorError):
+                self.checks.explain(self, error)
+            raise
+        if self.program is not program:
+            self._execute(self.program.blocks[block.number], sel, done)
             return
         self._count(block, sel)
         if block.control is None:
@@ -225,13 +241,13 @@ class Scheduler(Reporter):
         """Some threads go on and on, and others sleep or ask in vain: what is under way must complete at last."""
         self.last_idle = self.turn
         if any(unit.somebody_sleeps() for unit in self.units):
-            self._complete_oldest_of_each(waking=False)
+            self.complete_oldest_of_each(waking=False)
 
     def _wake_somebody(self) -> None:
         """Nobody is ready: an operation under way completes, or try_wait gives up, or it is a deadlock."""
         pending = self.machine.pending
         self.last_idle = self.turn
-        if self._complete_oldest_of_each(waking=not self.idle_time_outs):
+        if self.complete_oldest_of_each(waking=not self.idle_time_outs):
             return
         if pending.events != self.events_at_time_out:
             self.idle_time_outs = 0
@@ -241,7 +257,8 @@ class Scheduler(Reporter):
         if not any(woken):
             self.give_up()
 
-    def _complete_oldest_of_each(self, waking: bool) -> bool:
+    def complete_oldest_of_each(self, waking: bool) -> bool:
+        """Of every cluster, the oldest operation under way completes, or the oldest that may wake somebody, if any."""
         try:
             return self.machine.pending.complete_oldest_of_each(self.clusters.__getitem__, waking)
         except EmulatorError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .effects import Effect, effect_of
 from .syntax import Function, Immediate, Instruction, Negated, Operand, Pair, Register, Special, Symbol
 
 SHORT_LOOP = 64  # instructions; a loop that only waits has fewer
@@ -21,18 +22,21 @@ def waiting_loops(kernel: Function, elsewhere: bool = False) -> list[range]:
         if isinstance(target, Symbol):
             start = kernel.labels[target.name]
             body = kernel.body[start:end]
-            if end - SHORT_LOOP < start and any(_looks_again(inst, elsewhere) for inst in body):
+            if end - SHORT_LOOP < start and any(looks_again(inst, elsewhere) for inst in body):
                 if elsewhere or not any(map(_ends_it, body)):
                     found.append(range(start, end + 1))
     return found
 
 
-def _looks_again(inst: Instruction, elsewhere: bool) -> bool:
-    if inst.opcode.startswith(("mbarrier.test_wait", "mbarrier.try_wait")):
+def looks_again(inst: Instruction, elsewhere: bool) -> bool:
+    """Whether an instruction, in a loop, looks at what others may change; elsewhere: in global memory."""
+    effect = effect_of(inst)
+    if effect is Effect.ASKS:
         return not elsewhere
     strong = {"acquire", "relaxed", "volatile", "mmio"} & set(inst.parts[1:])
     shared = any(part.startswith("shared") for part in inst.parts)
-    return (inst.parts[0] == "atom" or (inst.parts[0] == "ld" and bool(strong))) and not (elsewhere and shared)
+    looks = effect is Effect.UPDATES or (effect is Effect.LOADS and bool(strong))
+    return looks and not (elsewhere and shared)
 
 
 def _ends_it(inst: Instruction) -> bool:
@@ -43,11 +47,6 @@ def _ends_it(inst: Instruction) -> bool:
 
 # -- waits that are repeated until they succeed ---------------------------------------------------
 
-# What has no effect but on registers
-_PURE = {
-    "mov", "add", "sub", "mul", "mad", "and", "or", "xor", "not", "shl", "shr", "min", "max", "neg", "setp", "set",
-    "selp", "cvt", "cvta", "lop3", "prmt", "bfe", "nanosleep",
-}  # fmt: skip
 _Known = dict[Register, int]  # registers whose value follows from the answer "false"
 
 
@@ -82,7 +81,7 @@ def _comes_back(kernel: Function, wait: int, known: _Known) -> bool:
                 work.append((at + 1, known))
         elif executed == 0:
             work.append((at + 1, known))
-        elif inst.parts[0] in _PURE:
+        elif effect_of(inst) in (Effect.COMPUTES, Effect.QUIET):
             work.append((at + 1, _after(inst, known, inst.guard is None or executed == 1)))
     return False
 

@@ -18,6 +18,7 @@ from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import addresses, elements_of
 from ..numbers.reductions import DTYPES, UFUNCS, update
 from ..numbers.rounding import UINT
+from ..ptx.effects import Effect
 from ..ptx.syntax import BYTES, Operand, Register, Sink
 from .loadstore import VECTOR, Space
 
@@ -238,7 +239,7 @@ def _assign(row: np.ndarray, raw: type) -> Callable[[Selection, np.ndarray], Non
     return write
 
 
-@opcode("atom", unit="atomics", role="updates", stores=1, section="9.7.13.5",
+@opcode("atom", unit="atomics", role="updates", effect=Effect.UPDATES, stores=1, section="9.7.13.5",
         forms="{.relaxed .acquire .release .acq_rel}{.scope}{.global .shared}.exch .cas .add .min .max .inc .dec .and "
               ".or .xor of 16 to 64 bits, .noftz.f16 .bf16 and x2, {.v2 .v4 .v8} in .global")  # fmt: skip
 def decode_atom(inst: Instruction, machine: Machine) -> Step:

@@ -16,6 +16,7 @@ from ..machine.opcodes import Selection, Step, UnitState, opcode, state
 from ..machine.shared import RANK_SHIFT
 from ..machine.stuck import OTHERWISE, Cause, Report, Wait, threads_in
 from ..machine.threads import DONE
+from ..ptx.effects import Effect
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
@@ -194,7 +195,7 @@ def decode_griddepcontrol_launch(inst: Instruction, machine: Machine) -> Step:
     return lambda sel: None
 
 
-@opcode("nanosleep", unit="control", forms=".u32", section="9.7.19.2", results=0)
+@opcode("nanosleep", unit="control", effect=Effect.QUIET, forms=".u32", section="9.7.19.2", results=0)
 def decode_nanosleep(inst: Instruction, machine: Machine) -> Step:
     """Time does not pass here."""
     return lambda sel: None

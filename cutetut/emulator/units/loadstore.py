@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ..checks.clocks import ASYNC_GLOBAL, ASYNC_SHARED, INITS, TENSORMAP
+from ..checks.looks import weakest
 from ..checks.ordering import Ordering
 from ..checks.tensormaps import TensorMaps
 from ..compiled.engine import enabled
@@ -23,6 +24,7 @@ from ..machine.memory import HOST, LOCAL_WINDOW, SHARED_WINDOW, index, threads_o
 from ..machine.opcodes import Selection, Step, opcode, refuse, unsupported
 from ..machine.operands import addresses, elements_of
 from ..numbers.rounding import UINT
+from ..ptx.effects import Effect
 from ..ptx.syntax import BYTES, Address, Immediate, Operand, Register, Sink, Symbol
 
 if TYPE_CHECKING:
@@ -83,7 +85,8 @@ class Operands:
             raise unsupported(inst, f"{len(self.items)} registers for {self.count} values")
         self.address = addresses(inst, machine, where)
         kind = Kind.STORE if inst.parts[0] == "st" else Kind.LOAD
-        self.access = machine.checks.uses(Access.of(inst.parts, inst.index, self.total, kind))
+        access = Access.of(inst.parts, inst.index, self.total, kind)
+        self.access = machine.checks.uses(weakest(machine.kernel, access))
         assert isinstance(where, Address)
         self.where = where
         self.memory = self._memory(machine)
@@ -100,7 +103,7 @@ class Operands:
         return machine.generic if space == "generic" else machine.memory
 
 
-@opcode("ld", "ldu", unit="memory", role="reads", section="9.7.9.8, 9.7.9.9, 9.7.9.10",
+@opcode("ld", "ldu", unit="memory", role="reads", effect=Effect.LOADS, section="9.7.9.8, 9.7.9.9, 9.7.9.10",
         forms="{.weak .relaxed .acquire .volatile}{.scope}{.global .shared .local .param .const}{.nc}{cache and "
               "eviction hints}{.v2 .v4 .v8}.b8-.b128 .u .s .f")  # fmt: skip
 def decode_ld(inst: Instruction, machine: Machine) -> Step:
@@ -198,7 +201,7 @@ def _load_128(inst: Instruction, machine: Machine, access: Operands) -> Step:
     return step
 
 
-@opcode("st", unit="memory", role="writes", stores=0, section="9.7.9.11", results=0,
+@opcode("st", unit="memory", role="writes", effect=Effect.STORES, stores=0, section="9.7.9.11", results=0,
         forms="{.weak .relaxed .release .volatile}{.scope}{.global .shared .local .param}{cache and eviction hints}"
               "{.v2 .v4 .v8}.b8-.b128 .u .s .f")  # fmt: skip
 def decode_st(inst: Instruction, machine: Machine) -> Step:
@@ -255,7 +258,8 @@ def _fence_tensormap(inst: Instruction, machine: Machine) -> Step:
 _WINDOW = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
 
 
-@opcode("cvta", unit="memory", section="9.7.9.20", forms="{.to}.global .shared .local .const .param .u32 .u64")
+@opcode("cvta", unit="memory", effect=Effect.QUIET, section="9.7.9.20",
+        forms="{.to}.global .shared .local .const .param .u32 .u64")  # fmt: skip
 def decode_cvta(inst: Instruction, machine: Machine) -> Step:
     """Convert between a space's own addresses and generic ones."""
     to_space = inst.parts[1] == "to"

@@ -24,6 +24,7 @@ from ..machine.memory import SHARED_WINDOW, threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
 from ..machine.operands import addresses
 from ..machine.threads import lanes_of
+from ..ptx.effects import Effect
 from ..ptx.loops import is_repeated
 from ..ptx.syntax import Sink
 from . import mbarrier_reports as reports
@@ -407,7 +408,7 @@ def decode_tx(inst: Instruction, machine: Machine) -> Step:
     return step
 
 
-@opcode("mbarrier.test_wait", "mbarrier.try_wait", unit="mbarrier", role="waits",
+@opcode("mbarrier.test_wait", "mbarrier.try_wait", unit="mbarrier", role="waits", effect=Effect.ASKS,
         section="9.7.13.15.16", ends_block=True,
         forms="{.parity}{.acquire .relaxed}{.cta .cluster}{.shared::cta}.b64 p, [addr], phase{, limit}")  # fmt: skip
 def decode_wait(inst: Instruction, machine: Machine) -> Step:

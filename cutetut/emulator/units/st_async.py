@@ -25,6 +25,7 @@ from ..machine.pending import Operation
 from ..machine.ranges import scattered
 from ..numbers.reductions import DTYPES, update
 from ..numbers.rounding import UINT
+from ..ptx.effects import Effect
 from ..ptx.syntax import BYTES
 from .mbarrier import Mbarriers
 
@@ -94,6 +95,7 @@ class _Remote:
 
 @opcode(
     "st.async",
+    effect=Effect.SENDS,
     unit="cluster", role="writes", starts="asynchronous store",
     section="9.7.9.12",
     results=0,

@@ -153,7 +153,7 @@ def _check_count(inst: Instruction, count: int) -> None:
 
 
 @opcode("shfl.sync", unit="warp", forms=".up .down .bfly .idx .b32  d|p, a, b, c, membermask", section="9.7.9.6",
-        joins=4)  # fmt: skip
+        joins=4, passes_on=1)  # fmt: skip
 def decode_shfl(inst: Instruction, machine: Machine) -> Step:
     """Read a register of another lane of the warp."""
     mode = inst.parts[2] if len(inst.parts) == 4 else ""

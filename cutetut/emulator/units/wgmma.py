@@ -121,7 +121,7 @@ class Shape:
 
 
 @opcode("wgmma.mma_async", unit="wgmma", role="multiplies", starts="WGMMA",
-        section="9.7.15.5", joins="warpgroup", ends_block=True,
+        section="9.7.15.5", joins="warpgroup", ends_block=True, adds_if=3,
         forms=".sync.aligned.m64nNkK.{f16 f32 s32}.{f16 bf16 tf32 e4m3 e5m2 s8 u8}: A from shared memory or registers, "
               "B from shared memory, both majors for 16-bit types, negation, scale-d, all swizzles")  # fmt: skip
 def decode_mma(inst: Instruction, machine: Machine) -> Step:

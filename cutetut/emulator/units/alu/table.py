@@ -7,9 +7,11 @@ table have a decoder of their own.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from ...machine.opcodes import Step, opcode
+from ...ptx.effects import Effect
 from . import float32 as alu_float  # noqa: F401  (they fill the tables)
 from .bits import decode_logic, decode_lop3, decode_prmt
 from .compare import COMPARABLE, SELECTABLE, SET_RESULTS, decode_selp, decode_set, decode_setp, decode_slct
@@ -37,6 +39,7 @@ SECTIONS = {  # of the PTX ISA
 }  # fmt: skip
 LOGIC = ("and", "or", "xor", "not")
 EXTENDED = ("add", "sub", "mad")
+_arithmetic = functools.partial(opcode, unit="alu", effect=Effect.COMPUTES)
 
 
 def decode_arithmetic(inst: Instruction, machine: Machine) -> Step:
@@ -53,35 +56,32 @@ for _name in FORMS:
         _forms, _decode = f"{_forms} .pred", decode_logic
     if _name in EXTENDED:
         _forms += ", " + ("(.lo|.hi)" if _name == "mad" else "") + ".cc.{u32|s32|u64|s64}"
-    opcode(_name, unit="alu", forms=_forms, section=SECTIONS[_name])(_decode)
+    _arithmetic(_name, forms=_forms, section=SECTIONS[_name])(_decode)
 
-opcode("addc", "subc", unit="alu", forms="{.cc}.{u32|s32|u64|s64}", section="9.7.2.2, 9.7.2.4")(decode_extended)
-opcode("madc", unit="alu", forms="(.lo|.hi){.cc}.{u32|s32|u64|s64}", section="9.7.2.6")(decode_extended)
-opcode("lop3", unit="alu", forms="{.and|.or}.b32", section="9.7.8.6")(decode_lop3)
-opcode("prmt", unit="alu", forms=".b32{.f4e|.b4e|.rc8|.ecl|.ecr|.rc16}", section="9.7.9.7")(decode_prmt)
-opcode(
+_arithmetic("addc", "subc", forms="{.cc}.{u32|s32|u64|s64}", section="9.7.2.2, 9.7.2.4")(decode_extended)
+_arithmetic("madc", forms="(.lo|.hi){.cc}.{u32|s32|u64|s64}", section="9.7.2.6")(decode_extended)
+_arithmetic("lop3", forms="{.and|.or}.b32", section="9.7.8.6")(decode_lop3)
+_arithmetic("prmt", forms=".b32{.f4e|.b4e|.rc8|.ecl|.ecr|.rc16}", section="9.7.9.7")(decode_prmt)
+_arithmetic(
     "setp",
-    unit="alu",
     forms=f".cmp{{.and|.or|.xor}}{{.ftz}}.{{{'|'.join(COMPARABLE)}}}",
     section="9.7.6.2, 9.7.7.2",
 )(decode_setp)
-opcode(
+_arithmetic(
     "set",
-    unit="alu",
     forms=".cmp{.and|.or|.xor}{.ftz}" + ", ".join(f".{{{'|'.join(to)}}}.{of}" for of, to in SET_RESULTS.items()),
     section="9.7.6.1, 9.7.7.1",
 )(decode_set)
-opcode("selp", unit="alu", forms=f".{{{'|'.join(SELECTABLE)}}}", section="9.7.6.3")(decode_selp)
-opcode("slct", unit="alu", forms=f"{{.ftz}}.{{{'|'.join(SELECTABLE)}}}.{{s32|f32}}", section="9.7.6.4")(decode_slct)
-opcode("mov", unit="alu", forms=f".{{{'|'.join(MOVABLE)}|b128}}", section="9.7.9.3, 9.7.9.4")(decode_mov)
-opcode(
+_arithmetic("selp", forms=f".{{{'|'.join(SELECTABLE)}}}", section="9.7.6.3")(decode_selp)
+_arithmetic("slct", forms=f"{{.ftz}}.{{{'|'.join(SELECTABLE)}}}.{{s32|f32}}", section="9.7.6.4")(decode_slct)
+_arithmetic("mov", forms=f".{{{'|'.join(MOVABLE)}|b128}}", section="9.7.9.3, 9.7.9.4")(decode_mov)
+_arithmetic(
     "cvt",
-    unit="alu",
     forms="{.rni|.rzi|.rmi|.rpi}{.rn|.rz|.rm|.rp}{.ftz}{.sat}{.relu}{.satfinite} between all of u8..u64, s8..s64, "
     f"f16, bf16, f32, f64; .tf32.f32 ({TF32_MODIFIERS}); "
     + ", ".join(f".{result}.{source}" for result, source in PACKED_MODIFIERS),
     section="9.7.9.21",
 )(decode_cvt)
-opcode("cvt.pack", unit="alu", forms=f".sat.{{{'|'.join(PACK_TYPES)}}}.s32{{.b32}}", section="9.7.9.22")(
+_arithmetic("cvt.pack", forms=f".sat.{{{'|'.join(PACK_TYPES)}}}.s32{{.b32}}", section="9.7.9.22")(
     decode_cvt_pack
 )
