@@ -38,6 +38,11 @@ PLACES = re.compile(r" at (?:global )?address 0x[0-9a-f]+| \(\S+\.py:\d+\)")  # 
 
 LATE_INDEX = "error[PHASE_DYNAMIC_INDEX]"  # Python's list or tuple gets an index that only a thread knows
 LATE_IF = "error[PHASE_DYNAMIC_TO_STATIC_BOOL]"  # Python is to decide by a value that only a thread knows
+# CuTe refuses an operation: with what it found and what to do, or with the line of source that it came from.
+REFUSED = re.compile(
+    r'IR verification failed: (.*?) suggestion|Verification failed: error: .*?":\d+:\d+\): (.*?) note:'
+)
+
 NO_KERNEL = "object has no attribute 'launch'"  # a plain function was called where a kernel is to be launched
 
 
@@ -141,8 +146,8 @@ def offsets(of: LayoutText) -> list[int]:
 def one_line(error: Exception | str) -> str:
     """What an error of Python or of CuTe says, in one line without colours and file names; at most 200 characters."""
     said = " ".join(COLOUR.sub("", str(error)).split())
-    verified = re.search(r"IR verification failed: (.*?) suggestion", said)
-    short = textwrap.shorten(verified[1] if verified else said.split("-->")[0], 200, placeholder=" ...")
+    refused = REFUSED.search(said)
+    short = textwrap.shorten(refused[1] or refused[2] if refused else said.split("-->")[0], 200, placeholder=" ...")
     return short or type(error).__name__
 
 

@@ -232,6 +232,12 @@ def _cache(remove: bool) -> int:
     if use.folder is None:
         print(f"no compiled kernels are kept: {compile_cache.VARIABLE}={os.environ.get(compile_cache.VARIABLE, '')}")
         return 0
+    if problem := compile_cache.why_not():
+        print(
+            f"{use.folder}: nothing can be kept there ({problem}), so each process compiles its kernels anew; "
+            f"set {compile_cache.VARIABLE} to a folder that can be written"
+        )
+        return 0
     verb = "removed " if remove else ""
     limit = "" if remove else f", at most {compile_cache.LARGEST >> 20} MiB"
     print(f"{use.folder}: {verb}{use.entries} kernels, compiled or disassembled, {use.nbytes / 2**20:.1f} MiB{limit}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 import cutlass.cute as cute
@@ -19,6 +19,7 @@ import numpy.typing as npt
 T = TypeVar("T")
 IntTree: TypeAlias = "int | tuple[IntTree, ...]"
 Ints: TypeAlias = npt.NDArray[np.int64]
+REMEMBERED = 64  # partitions
 
 
 class LayoutError(ValueError):
@@ -176,12 +177,24 @@ def copied(
     return evaluate(lambda: _dealt(make_copy(), side, tile, stride))
 
 
+_known: dict[tuple[str, str, tuple[int, int], str], Partition] = {}
+
+
 def _dealt(tiled: Any, part: str, tile: tuple[int, int], stride: tuple[int, int] | None) -> Partition:
-    """What a TiledMma or TiledCopy gives to each thread of a tile; part: A, B, C, S or D."""
+    """What a TiledMma or TiledCopy gives to each thread of a tile; part: A, B, C, S or D.
+
+    Its type in MLIR says all of it, and is remembered with the answer: CuTe is asked once for each thread.
+    """
     layout = cute.make_layout(tile, stride=stride or (tile[1], 1))
+    (value,) = tiled.__extract_mlir_values__()
+    key = str(value.type), part, tile, str(layout)
+    if key in _known:
+        return _copy(_known[key])
     offset, view = _deal(tiled, part, cute.make_tensor(0, layout))
     place, _ = _deal(tiled, part, cute.make_identity_tensor(tile))
-    return Partition(
+    if len(_known) == REMEMBERED:
+        _known.clear()
+    _known[key] = Partition(
         layout=str(view),
         shape=view.shape,
         stride=view.stride,
@@ -190,6 +203,12 @@ def _dealt(tiled: Any, part: str, tile: tuple[int, int], stride: tuple[int, int]
         place=place,
         tile=tile,
     )
+    return _copy(_known[key])
+
+
+def _copy(known: Partition) -> Partition:
+    """The same with tables of its own, which a caller may change."""
+    return replace(known, offset=known.offset.copy(), place=known.place.copy())
 
 
 def _deal(tiled: Any, part: str, tensor: cute.Tensor) -> tuple[Ints, Any]:

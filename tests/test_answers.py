@@ -167,6 +167,14 @@ def refused(x: cute.Tensor, y: cute.Tensor):
     x.nothing_of_this_name()
 
 
+@cute.kernel
+def multiplies_vectors(x: cute.Tensor, y: cute.Tensor):
+    op = cute.nvgpu.warp.MmaF16BF16Op(cutlass.Float16, cutlass.Float32, (16, 8, 16))
+    a, b = (cute.make_rmem_tensor((count,), cutlass.Float16) for count in (8, 4))
+    c = cute.make_rmem_tensor((4,), cutlass.Float32)
+    cute.gemm(cute.make_tiled_mma(op), c, a, b, c)
+
+
 @cute.jit
 def launch(x: cute.Tensor, y: cute.Tensor, kernel: cutlass.Constexpr):
     kernel(x, y).launch(grid=(1, 1, 1), block=(32, 1, 1))
@@ -187,6 +195,7 @@ def test_a_launch_without_a_fault_has_written_its_result(dtype: torch.dtype) -> 
         (erases, "your answer changes x, which it may only read"),
         (goes_too_far, r"OutOfBounds: load of 4 bytes, outside .* the nearest is x \(32,\) float32"),
         (refused, "nothing_of_this_name"),
+        (multiplies_vectors, "^DSLOperationBuildError: 'cute.gemm' op expects rank 2 or 3 for A, but got: 1$"),
         (None, "'NoneType' object is not callable"),
         ("text", "'str' object is not callable"),
         (lambda x, y: torch.ones(2, 2) @ torch.ones(2, 2).T, "put @cute.kernel above the function"),

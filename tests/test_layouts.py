@@ -128,6 +128,29 @@ def test_operands_are_shared_along_the_other_mode(operand: str, coordinate: Call
     assert (dealt.claims() == 16).all()
 
 
+def test_what_is_remembered_of_one_partition_is_no_other_ones() -> None:
+    """By each of mma, tile, stride and operand; and who changes a table changes a copy."""
+    narrow = fma_grid(((4, 2), (2, 1)), ((4, 8, 1), (8, 1, 0)))
+    asked: list[tuple[Any, ...]] = [
+        (tensor_core, (32, 32), None, "A"),
+        (tensor_core, (32, 32), None, "B"),
+        (tensor_core, (32, 32), (1, 32), "A"),
+        (tensor_core, (32, 64), None, "A"),
+        (narrow, (32, 32), None, "A"),
+    ]
+    first = [layouts.partition(*each) for each in asked]
+    layouts.partition(*asked[0]).place[:] = layouts.partition(*asked[0]).offset[:] = -1
+    again = [layouts.partition(*each) for each in reversed(asked)][::-1]
+    layouts._known.clear()
+    for (mma, tile, stride, operand), *both in zip(asked, first, again, strict=True):
+        alone = layouts.partition(mma, tile, stride, operand)
+        layouts._known.clear()
+        for each in both:
+            assert (each.layout, each.coords, each.tile) == (alone.layout, alone.coords, alone.tile)
+            np.testing.assert_array_equal(each.offset, alone.offset)
+            np.testing.assert_array_equal(each.place, alone.place)
+
+
 def test_tables_feed_the_picker() -> None:
     dealt = layouts.partition(fma_grid(((16, 4), (4, 1))), (128, 128))
     tables = dealt.tables()
