@@ -41,7 +41,9 @@ TFLOPS = "TFLOP/s"  # the unit of speeds in rows that name no other
 BENCH_TAGS = ("imports", "kernel", "bench")
 REQUIRED = ("kernel", "vendor", "method", "inputs", "ours_tflops", "vendor_tflops", "ratio")
 RANGES = ("ours_us_range", "vendor_us_range", "ratio_range")  # lowest and highest of the repeats; older rows lack them
-NOT_SHOWN = ("ours_us", "vendor_us", "launches", "sm_mhz", *RANGES, rungs.MARK)  # in a row for whoever looks closer
+NOT_SHOWN = (  # in a row for whoever looks closer
+    "ours_us", "vendor_us", "launches", "sm_mhz", "vendor_sm_mhz", *RANGES, rungs.MARK,
+)  # fmt: skip
 
 Row = dict[str, Any]
 
@@ -128,9 +130,10 @@ def compare(
     unit: of the speeds where it is not TFLOP/s: with the bytes of one launch as `flops` they are TB/s. Each
     side is warmed up with 10 launches, then five bursts each (40 launches after 0.1 s of rest, fewer if they would take
     over a second) and three sustained windows each take turns; a row holds the median of a method: `ours_tflops`,
-    `vendor_tflops`, `ratio`, `ours_us`, `vendor_us` (microseconds per launch, its overhead included), `launches` and
-    `sm_mhz`. `ours_us_range` and `vendor_us_range` are [lowest, highest] of the repeats, and `ratio_range` that of the
-    ratios of two repeats that took turns. Raises NeedsGPU on the emulator.
+    `vendor_tflops`, `ratio`, `ours_us`, `vendor_us` (microseconds per launch, its overhead included), `launches`,
+    `sm_mhz` and `vendor_sm_mhz`, the clock of each side. `ours_us_range` and `vendor_us_range` are [lowest, highest]
+    of the repeats, and `ratio_range` that of the ratios of two repeats that took turns. Raises NeedsGPU on the
+    emulator.
     """
     _require_gpu("bench.compare")
     labels: dict[str, Any] = {"kernel": kernel, "vendor": vendor_name, "inputs": inputs}
@@ -163,7 +166,8 @@ def measure(
         once[side] = max(timer.seconds(function, WARM_UP) / WARM_UP, 1e-9)
     burst = {side: max(1, min(BURST, int(BURST_LIMIT / t))) for side, t in once.items()}
     window = {side: max(1, math.ceil(seconds / t)) for side, t in once.items()}
-    rows = []
+    rows: list[Row] = []
+    fastest = []  # the vendor that counts, and its launches
     for method, launches, rest, rounds in (
         (f"burst of {BURST} launches", burst, REST, ROUNDS),
         (f"sustained {seconds * 1e3:.0f} ms", window, 0.0, WINDOWS),
@@ -188,6 +192,11 @@ def measure(
                 "sm_mhz": timer.clock_mhz(ours, launches["ours"]),
             }
         )
+        fastest.append((several[best], launches[best]))
+    # Only now: a window's speed depends on what has run before it.
+    for row, (function, launched) in reversed([*zip(rows, fastest, strict=True)]):
+        row["vendor_sm_mhz"] = timer.clock_mhz(function, launched)
+        timer.rest(REST)
     return rows
 
 

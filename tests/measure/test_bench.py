@@ -37,7 +37,7 @@ class FakeTimer:
         self.log.append(("rest", seconds))
 
     def clock_mhz(self, function, launches):
-        return 1980
+        return 1980 - launches if function() == "ours" else 1500 + launches
 
 
 def measured(timer, **options):
@@ -53,10 +53,11 @@ def test_speeds_and_ratio_follow_from_the_times():
         assert row["vendor_tflops"] == pytest.approx(2.0)
         assert row["ratio"] == pytest.approx(0.5)
         assert row["ours_us"] == pytest.approx(2000)
-        assert row["sm_mhz"] == 1980
     assert burst["method"] == "burst of 40 launches"
     assert sustained["method"] == "sustained 200 ms"
     assert (burst["launches"], sustained["launches"]) == (40, 100)
+    assert [row["sm_mhz"] for row in (burst, sustained)] == [1940, 1880]
+    assert [row["vendor_sm_mhz"] for row in (burst, sustained)] == [1540, 1700]  # at its own number of launches
 
 
 class Varying(FakeTimer):
@@ -113,7 +114,7 @@ def test_times_are_kept_when_the_clock_cannot_be_read(monkeypatch, failure):
 def test_sides_take_turns_and_a_burst_begins_after_a_rest():
     timer = FakeTimer()
     measured(timer)
-    warm_up, bursts, windows = timer.log[:4], timer.log[4:24], timer.log[24:]
+    warm_up, bursts, windows = timer.log[:4], timer.log[4:24], timer.log[24:30]
     assert [side for side, _ in warm_up] == ["ours", "ours", "vendor", "vendor"]
     assert [entry[0] for entry in bursts[::2]] == ["rest"] * 10
     turns = [entry[0] for entry in bursts[1::2]]
@@ -138,6 +139,7 @@ def test_of_several_vendors_the_fastest_counts_and_all_are_told():
         assert row["vendor"] == "Lt" and row["vendor_tflops"] == pytest.approx(2.5)
         assert row["torch_tflops"] == pytest.approx(2.0) and row["Lt_tflops"] == pytest.approx(2.5)
         assert row["ratio"] == pytest.approx(0.4) and row["ratio_range"][1] == pytest.approx(0.4)
+    assert sustained["vendor_sm_mhz"] == 1500 + 250  # of the fastest
     turns = [side for side, _ in timer.log[6:] if side != "rest"]
     assert turns[:6] == ["ours", "torch", "Lt", "Lt", "torch", "ours"]
     for wrong in ({}, {"ours": sides["Lt"]}):
