@@ -104,6 +104,25 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+_full = 0  # collections of everything so far
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None]:
+    """So does what outlives a test and a collection of everything: mostly parsed kernels, of thousands of objects."""
+    global _full
+    yield
+    if gc.get_stats()[2]["collections"] != _full:
+        gc.collect()  # what is garbage now would stay, too
+        if os.environ["CUTETUT_BACKEND"] == "gpu":
+            gc.freeze()
+        else:
+            from cutetut.emulator.host import live
+
+            live.freeze()
+        _full = gc.get_stats()[2]["collections"]
+
+
 def _skip_without_a_browser(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not items or config.option.collectonly or _is_first_of_several(config) or not browser.why_not():
         return

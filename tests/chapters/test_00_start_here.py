@@ -128,6 +128,9 @@ def test_what_the_text_claims_is_in_the_tables() -> None:
     law = 132 * 128 / (hbm / memory["latency"]["mhz"] / 1e6) / 1e12
     assert all(measured <= 1.05 * law * warps * loads for (warps, loads), measured in speed.items())
     assert speed[64, 1] > 30 * speed[1, 1] and speed[1, 4] > 0.75 * speed[4, 1]
+    axpb = bench.read(CHAPTER)["rows"][0]
+    reads = 4e-6 * axpb["elements"] / axpb["ours_us"]  # TB/s; as many bytes are written
+    assert round(reads / law) == 17 and reads < speed[64, 1]  # warps of an SM with a load under way
 
 
 # Exercises ----------------------------------------------------------------------------------------------------

@@ -33,6 +33,19 @@ def pair(rng: np.random.Generator, device: str, shape: tuple[int, int]) -> tuple
     return x, y
 
 
+def test_a_composition_is_right_exactly_where_the_text_says(chapter: ModuleType) -> None:
+    def answers() -> list[tuple[bool, bool]]:
+        """For A = (s,8):(1,10 s) and B = n:d, what the two conditions of the text say, and whether CuTe is right."""
+        return [
+            ((n - 1) * d < s or d % s == 0 or (s % d == 0 and n % (s // d) == 0),
+             chapter.asked_of(((s, 8), (1, 10 * s)), (n, d)).endswith("right"))
+            for s, n, d in product(range(4, 13), range(2, 9), range(1, 17)) if (n - 1) * d < 8 * s
+        ]  # fmt: skip
+
+    found = layouts.evaluate(answers)
+    assert {(True, True), (False, False)} == set(found), found
+
+
 def test_every_way_is_tested(chapter: ModuleType) -> None:
     assert tuple(chapter.WAYS) == WAYS
 
