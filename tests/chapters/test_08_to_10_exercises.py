@@ -51,6 +51,10 @@ def halves_by_permutation(dtype):
     return make_tiled_mma(dtype, Plan(warpgroups=(1, 2), atom_n=64))
 
 
+def always_float16(dtype):
+    return make_tiled_mma(cutlass.Float16, Plan(warpgroups=(1, 2), atom_n=64))
+
+
 def thin(dtype):
     return make_tiled_mma(dtype, Plan(warpgroups=(1, 2), atom_n=32))
 
@@ -96,6 +100,16 @@ def unrolled(sA: cute.Tensor, mA: cute.Tensor, tid: cutlass.Int32):
 
 
 @cute.jit
+def eight_at_once(sA: cute.Tensor, mA: cute.Tensor, tid: cutlass.Int32):
+    eight = cute.make_rmem_tensor(8, cutlass.Float16)
+    for i in cutlass.range_constexpr(4):
+        k = 32 * (i // 2) + 16 * (i % 2) + tid // 8
+        cute.autovec_copy(cute.local_tile(mA, (8, 1), (tid % 8, k)), eight)
+        for row in cutlass.range_constexpr(8):
+            sA[8 * (tid % 8) + row, k] = eight[row]
+
+
+@cute.jit
 def half_of_it(sA: cute.Tensor, mA: cute.Tensor, tid: cutlass.Int32):
     for i in cutlass.range(tid, 32 * 64, 128):
         sA[i % 64, i // 64] = mA[i % 64, i // 64]
@@ -105,6 +119,52 @@ def half_of_it(sA: cute.Tensor, mA: cute.Tensor, tid: cutlass.Int32):
 def along_k(sA: cute.Tensor, mA: cute.Tensor, tid: cutlass.Int32):
     for i in cutlass.range(tid, 64 * 64, 128):
         sA[i // 64, i % 64] = mA[i // 64, i % 64]
+
+
+def wide_to(mode):
+    def store(tCrD, tCsC, sC, gC, tid):
+        cute.autovec_copy(tCrD, tCsC)
+        cute.arch.sync_threads()
+        copy = make_copy(cutlass.Float16, mode, Plan(), stores=True)
+        thr = copy.get_slice(tid)
+        cute.copy(copy, thr.partition_S(sC), thr.partition_D(gC))
+
+    return store
+
+
+def unmet_store(tCrD, tCsC, sC, gC, tid):
+    cute.autovec_copy(tCrD, tCsC)
+    thr = make_copy(cutlass.Float16, MN_MAJOR, Plan(), stores=True).get_slice(tid)
+    cute.autovec_copy(thr.partition_S(sC), thr.partition_D(gC))
+
+
+@cute.jit
+def narrow_store(tCrD: cute.Tensor, tCsC: cute.Tensor, sC: cute.Tensor, gC: cute.Tensor, tid: cutlass.Int32):
+    cute.autovec_copy(tCrD, tCsC)
+    cute.arch.sync_threads()
+    for i in cutlass.range(tid, cute.size(gC), 128):
+        gC[i % 128, i // 128] = sC[i % 128, i // 128]
+
+
+@cute.jit
+def element_by_element(tCrD: cute.Tensor, tCsC: cute.Tensor, sC: cute.Tensor, gC: cute.Tensor, tid: cutlass.Int32):
+    for i in cutlass.range_constexpr(cute.size(tCrD)):
+        tCsC[i] = tCrD[i]
+    cute.arch.sync_threads()
+    thr = make_copy(cutlass.Float16, MN_MAJOR, Plan(), stores=True).get_slice(tid)
+    from_sC, to_gC = thr.partition_S(sC), thr.partition_D(gC)
+    for column in cutlass.range_constexpr(16):
+        cute.autovec_copy(from_sC[None, 0, column], to_gC[None, 0, column])
+
+
+def two_columns_at_once(tCrD, tCsC, sC, gC, tid):
+    cute.autovec_copy(tCrD, tCsC)
+    cute.arch.sync_threads()
+    atom_ = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), cutlass.Float16, num_bits_per_copy=128)
+    threads, values = cute.make_layout((4, 32), stride=(1, 4)), cute.make_layout((8, 1))
+    copy = cute.make_tiled_copy_tv(atom_, threads, values)
+    thr = copy.get_slice(tid)
+    cute.copy(copy, thr.partition_S(sC), thr.partition_D(gC))
 
 
 @cute.jit
@@ -197,7 +257,7 @@ CHECKS: dict[str, dict[str, tuple[list[str], list[str]]]] = {  # wrong answers, 
         "check_count": (["256, 1", "64, 1", "32, 2", *(f"64, {x}" for x in NUMBERS)], ["64, 2", "64.0, np.int8(2)"]),
         "check_begin": ([*FUNCTIONS, "ones", "nans", "old_values_twice"], ["one_by_one", "element_by_element"]),
         "check_change": ([*FUNCTIONS, "ones", "nans"], ["relu_by_max", "relu_by_sum"]),
-        "check_two": ([*FUNCTIONS, "thin", "one_group", "along_k"], ["halves_by_permutation"]),
+        "check_two": ([*FUNCTIONS, "thin", "one_group", "along_k", "always_float16"], ["halves_by_permutation"]),
     },
     "09_swizzled_smem": {
         "check_byte": (["358", "0", "1", "9999", *NUMBERS], ["326", "np.int32(326)", "326.0"]),
@@ -205,23 +265,22 @@ CHECKS: dict[str, dict[str, tuple[list[str], list[str]]]] = {  # wrong answers, 
             ["1024, 1024", "2048, 512", "512, 2040", "-16, 16", *(f"{x}, 2048" for x in NUMBERS)],
             ["512, 2048", "512.0, np.int64(2048)"],
         ),
-        "check_tile": (
-            [
-                "128, 64, 'SW128'",
-                "96, 64, 'SW128'",
-                "96, 8, 'SW64'",
-                "-96, -64, 'SW64'",
-                "96, 64, None",
-                "96, 64, 3",
-                *(f"{x}, 64, 'SW64'" for x in NUMBERS),
-            ],
-            ["96, 64, 'SW64'", "np.int64(80), 64.0, 'SW32'", "128, 40, 'INTER'"],
-        ),
         "check_place": (
             [*FUNCTIONS, "wrong_way", "lambda row, k: 0", "lambda row, k: 64 * k + row"],
             ["by_bits", "by_bytes", "by_jit"],
         ),
-        "check_fill": ([*FUNCTIONS, "nans", "half_of_it", "not_transposed", "along_k"], ["pairs_along_m", "unrolled"]),
+        "check_fill": (
+            [*FUNCTIONS, "nans", "half_of_it", "not_transposed", "along_k"],
+            ["pairs_along_m", "unrolled", "eight_at_once"],
+        ),
+        "check_store": (
+            [
+                *(f"'MN_SW128', {x}" for x in (*FUNCTIONS, "nans", "unmet_store", "wide_to(K_MAJOR)", "narrow_store")),
+                *(f"{x}, wide_to(MN_MAJOR)" for x in ("None", "3", "float('nan')", "('MN_SW128',)", "'SW128'")),
+                *(f"'{kind}', wide_to(MN_MAJOR)" for kind in ("K_SW128", "K_INTER", "MN_INTER", "MN_SW32", "MN_SW64")),
+            ],
+            ["'MN_SW128', wide_to(MN_MAJOR)", "'MN_SW128', element_by_element", "'MN_SW64', two_columns_at_once"],
+        ),
     },
     "10_wgmma_async": {
         "check_stage": (["2, 1", "4, 0", "3, 2", "3, 0", *(f"{x}, 1" for x in NUMBERS)], ["3, 1", "3.0, np.int64(1)"]),
@@ -258,7 +317,9 @@ TOLD = [  # a wrong answer, and what the check says of it: a hint, and not the a
     ("09_swizzled_smem", "check_offsets(1024, 1024)", "A[0, 8] is not found: how many bytes is it from one 8 of k"),
     ("09_swizzled_smem", "check_offsets(1024, 2048)", "A[32, 0] is not found: how many bytes is it from one 32 of M"),
     ("09_swizzled_smem", "check_place(lambda row, k: 64 * row + k)", "not yet: the WGMMA does not find A[1, 0]; 358"),
-    ("09_swizzled_smem", "check_fill(along_k)", "not yet: 32 sectors per request for A, and 2 are enough\n"),
+    ("09_swizzled_smem", "check_fill(along_k)", "not yet: 4096 sectors are read for A, and A has 256\n"),
+    ("09_swizzled_smem", "check_store('MN_INTER', wide_to(MN_MAJOR))", "your loads from shared memory have 3584 bank"),
+    ("09_swizzled_smem", "check_store('MN_SW128', narrow_store)", "can have 16 bytes per thread, and yours have fewer"),
     ("10_wgmma_async", "check_waits(0, 0)", "not yet: no fault, but one of the two waits longer than it has to\n"),
 ]
 

@@ -119,6 +119,9 @@ def test_bank_conflicts_are_those_of_the_banks(chapter: ModuleType) -> None:
         if name.startswith("write"):
             each = counts.wavefronts("cp.async") / counts.requests("cp.async", "shared")
             assert each == 4 * 8 / pieces, name
+        elif name.startswith("store"):
+            each = counts.wavefronts("st") / counts.requests("st", "shared")
+            assert each == 4 * 8 / pieces, name
         else:
             each = counts.wavefronts("ld") / counts.requests("ld", "shared")
             assert each == (pieces if name.endswith("without XOR") else 1), name
@@ -191,15 +194,15 @@ def test_the_benchmark_has_rows_for_every_case(
 ) -> None:
     monkeypatch.setattr(chapter, "SIZE", 128)
     benchmarks.keep_tables_in(tmp_path, monkeypatch)
-    benchmarks.count_launches(8, monkeypatch)
+    benchmarks.count_launches(16, monkeypatch)
     monkeypatch.setattr(chapter.mistakes, "on_gpu", lambda notebook, names: [{"mistake": name} for name in names])
     timed = benchmarks.without_a_clock(chapter, monkeypatch)
     rows = bench.validated(chapter.benchmark(), CHAPTER)
     assert timed[0].startswith("08") and timed[1:6] == [f"09 {name}" for name, *_ in chapter.CASES]
     assert len(timed) == 6 + 8 and sum(bool(row.get("rung")) for row in rows) == 1
-    assert len(chapter.counted_on_gpu()) == 8
+    assert len(chapter.counted_on_gpu()) == 16
     counters, tried = (json.loads((tmp_path / f"{CHAPTER}_{what}.json").read_text())[what] for what in WRITTEN)
-    assert len(counters) == 8 and [row["mistake"] for row in tried] == [*chapter.MISTAKES]
+    assert len(counters) == 16 and [row["mistake"] for row in tried] == [*chapter.MISTAKES]
 
 
 def test_the_ceiling_does_the_operations_it_is_timed_for(

@@ -65,6 +65,12 @@ def weight_in_a_fragment(mX: cute.Tensor, mW: cute.Tensor, tid: cutlass.Int32):
     return own[0]
 
 
+def without_x(mX, mW, tid):
+    weight = mW[tid]
+    cute.arch.griddepcontrol_wait()
+    return weight
+
+
 def x_too_early(mX, mW, tid):
     product = mX[tid] * mW[tid]
     cute.arch.griddepcontrol_wait()
@@ -85,7 +91,7 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # what is refused, and what 
         ["by_every_cta", "both_at_once", "lambda *a: both_at_once(*a)"],
     ),
     "check_read": (
-        [*exercises.FUNCTIONS, "nan", "ignores", "raises", "x_too_early"],
+        [*exercises.FUNCTIONS, "nan", "ignores", "raises", "x_too_early", "without_x"],
         ["weight_in_a_fragment", "lambda mX, mW, tid: weight_in_a_fragment(mX, mW, tid)"],
     ),
     "check_width": (
