@@ -33,8 +33,9 @@ class Facts:
 
     memory_gb: what is available, None if that cannot be read. project: the checkout, None outside of one. installed:
     whether there is no checkout, and the chapters came with the package. torch_error, dsl_error: why the package cannot
-    be imported, empty if it can. driver: the GPU's, None without one. request: CUTETUT_BACKEND. packages: version by
-    name, None for a missing one. browser, disassembler: their paths, if any.
+    be imported, empty if it can. cache_problem: why no compiled kernel can be kept, empty if one can. driver: the
+    GPU's, None without one. request: CUTETUT_BACKEND. packages: version by name, None for a missing one. browser,
+    disassembler: their paths, if any.
     """
 
     python: tuple[int, int, int]
@@ -49,6 +50,7 @@ class Facts:
     installed: bool
     project_writable: bool
     temporary_writable: bool
+    cache_problem: str
     machine: backend.Machine
     torch_error: str
     dsl_error: str
@@ -70,6 +72,7 @@ class Finding:
 
 def gather() -> Facts:
     """Look at this machine; never raises because something is missing."""
+    from cutetut.emulator.host import compile_cache
     from cutetut.inspect import cubin
 
     root = _root()
@@ -91,6 +94,7 @@ def gather() -> Facts:
         installed=root == notebooks.INSTALLED,
         project_writable=project is not None and os.access(project, os.W_OK),
         temporary_writable=_temporary_writable(),
+        cache_problem=compile_cache.why_not(),
         machine=machine,
         torch_error=torch_error,
         dsl_error=dsl_error,
@@ -263,6 +267,17 @@ def check_temporary(facts: Facts) -> Finding | None:
     return Finding("no temporary folder can be written", "free space in /tmp, or set TMPDIR to a writable folder")
 
 
+def check_cache(facts: Facts) -> Finding | None:
+    """Compiled kernels are kept for other processes, which matters without a GPU."""
+    if not facts.cache_problem:
+        return None
+    return Finding(
+        f"no compiled kernel can be kept ({facts.cache_problem}), so each process compiles its kernels anew",
+        "set CUTETUT_CACHE to a folder that can be written, or to off",
+        fatal=False,
+    )
+
+
 def check_disk(facts: Facts) -> Finding | None:
     """Enough disk to build the book, or at least a warning."""
     if facts.disk_gb >= DISK_COMFORTABLE:
@@ -338,6 +353,7 @@ CHECKS: tuple[Callable[[Facts], Finding | None], ...] = (
     check_gpu,
     check_project,
     check_temporary,
+    check_cache,
     check_disk,
     check_memory,
     check_jupyter,

@@ -25,7 +25,7 @@ NO_GPU = backend.Machine(torch="2.13.0", dsl=backend.DSL_VERSION)
 HEALTHY = Facts(
     python=(3, 11, 9), system="Linux", architecture="x86_64", distribution="Debian", processor="a processor", cores=2,
     memory_gb=16.0, disk_gb=50.0, project="/home/reader/cutetut", installed=False, project_writable=True,
-    temporary_writable=True, machine=NO_GPU, torch_error="", dsl_error="", driver=None, request="",
+    temporary_writable=True, cache_problem="", machine=NO_GPU, torch_error="", dsl_error="", driver=None, request="",
     packages=dict.fromkeys(doctor.JUPYTER, "1"),
     browser="/usr/bin/chromium", disassembler="/usr/bin/nvdisasm",
 )  # fmt: skip
@@ -88,6 +88,7 @@ BROKEN: list[tuple[dict[str, Any], bool, str, str]] = [
     ({"project": None}, True, "not a checkout", "cd into the checkout"),
     ({"project": "/srv/c", "project_writable": False}, True, "no permission to write /srv/c", "chown"),
     ({"temporary_writable": False}, True, "no temporary folder", "TMPDIR"),
+    ({"cache_problem": "Not a directory"}, False, "kept (Not a directory)", "CUTETUT_CACHE"),
     ({"disk_gb": 0.2}, True, "0.2 GB of disk", "free some"),
     ({"disk_gb": 1.0}, False, "1.0 GB of disk", "free some"),
     ({"memory_gb": 1.0}, False, "1.0 GB of memory", "one notebook at a time"),
