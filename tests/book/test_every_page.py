@@ -6,6 +6,8 @@ A visit notes all that the tests here ask of a page; they say what it should hav
 from __future__ import annotations
 
 import functools
+import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.book.browser import chromium, console_errors, requested, until
-from tests.book.building import built, notebooks, toc_files
+from tests.book.building import ROOT, built, notebooks, toc_files
 from tests.book.pages import is_remote
 
 if TYPE_CHECKING:
@@ -58,6 +60,10 @@ STACKED = """return [...document.querySelectorAll('table.stacks')].filter((table
         names: [...table.querySelectorAll('thead th')].slice(1).map((th) => th.textContent.trim()),
         labels: [...table.querySelectorAll('tbody tr')].map((row) => [...row.cells].slice(1)
             .map((td) => td.textContent.trim() && getComputedStyle(td, '::before').content))}))"""
+LINES = """return [...document.querySelectorAll('.cell_output pre')].map((node) => {
+    const box = node.getBoundingClientRect(), prose = [...node.querySelectorAll('.cutetut-prose')];
+    const wider = prose.filter((line) => line.getBoundingClientRect().right > box.right + 1);
+    return [node.textContent, prose.map((line) => line.textContent), wider.map((line) => line.textContent)]})"""
 NEXT = """const link = document.querySelector('.prev-next-footer .right-next');
     return link && [link.href, link.getBoundingClientRect().height]"""
 
@@ -113,7 +119,7 @@ def visit_on_a_desktop(chrome: Chrome, book: Path, name: str) -> Visit:
 def visit_on_a_phone(chrome: Chrome, book: Path, name: str) -> Visit:
     opened(chrome, book, name)
     small = chrome.execute_script(SMALL, FINGER)
-    scripts = {"widths": WIDTHS, "shrunk": SHRUNK, "lost": LOST, "stacked": STACKED, "next": NEXT}
+    scripts = {"widths": WIDTHS, "shrunk": SHRUNK, "lost": LOST, "stacked": STACKED, "next": NEXT, "outputs": LINES}
     return {"small": small, **{what: chrome.execute_script(script) for what, script in scripts.items()}}
 
 
@@ -210,6 +216,20 @@ def test_stacked_tables_say_what_each_cell_is(on_a_phone: Visits, name: str) -> 
         assert table["right"] <= PHONE[0]
         for labels in table["labels"]:
             assert labels == [f'"{n}"' if label else "" for n, label in zip(table["names"], labels, strict=True)]
+
+
+@pytest.mark.parametrize("name", ["notebooks/18_fa_tma", "notebooks/21_fa_pingpong", "notebooks/museum_of_bugs"])
+def test_sentences_of_outputs_wrap_and_rows_of_tables_do_not(on_a_phone: Visits, name: str) -> None:
+    """Reports are longer than a screen is wide. What one copies is what was printed: no line comes or goes."""
+    outputs = on_a_phone(name)["outputs"]
+    cells = json.loads((ROOT / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    streams = ["".join(out["text"]) for cell in cells for out in cell.get("outputs", ()) if "text" in out]
+    assert {text.strip() for text in streams} <= {text.strip() for text, _, _ in outputs}
+    prose = {line for _, lines, _ in outputs for line in lines}
+    assert all(len(re.findall(r"(?<=\S) {2,}(?=\S)", line)) < 2 for line in prose)
+    assert [wider for _, _, wider in outputs if wider] == []
+    errors = {line for text in streams for line in text.splitlines(True) if re.match(r"[A-Z][A-Za-z]+: .{40}", line)}
+    assert errors and errors <= prose
 
 
 def test_a_phone_reaches_every_page(phone: Chrome, on_a_phone: Visits, book: Path) -> None:
