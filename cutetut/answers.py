@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import math
 import numbers as abc_numbers
 import re
 import textwrap
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -110,7 +111,7 @@ def _scalar(answer: Any, what: str, kind: str) -> Any:
 
 
 def numbers(answer: Any, count: int, what: str = "the answer") -> tuple[int, ...]:
-    """Return `count` whole numbers: a tuple, a list, a range, an array or a tensor of them. Raises NotYet."""
+    """Return `count` whole numbers: a tuple, a list, an array, a tensor or an iterator of them. Raises NotYet."""
     listed = _listed(answer, count, f"{what} is {count} numbers")
     return tuple(number(one, f"number {i} of {what}") for i, one in enumerate(listed))
 
@@ -251,7 +252,12 @@ def unchanged(tensor: torch.Tensor, before: torch.Tensor, name: str) -> None:
 
 
 def _listed(answer: Any, count: int, what: str) -> list[Any]:
-    """The entries of a sequence of this length. Raises NotYet."""
+    """The entries of a sequence of this length, or of what an iterator yields. Raises NotYet."""
+    if isinstance(answer, Iterator):  # it may never end
+        entries = attempted(lambda: list(itertools.islice(answer, count + 1)))
+        if len(entries) > count:
+            raise NotYet(f"{what}, and more are given")
+        answer = entries
     sequence = hasattr(answer, "__len__") and hasattr(answer, "__getitem__")
     if isinstance(answer, str | bytes | dict) or not sequence:
         raise NotYet(f"{what}, such as a tuple, not {_kind(answer)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import warnings
 from fractions import Fraction
@@ -53,6 +54,14 @@ def test_what_is_no_real_number_is_a_hint(answer: Any) -> None:
 )
 def test_numbers_in_any_form_are_read(answer: Any) -> None:
     assert answers.numbers(answer, 3) == (1, 2, 3)
+
+
+def test_an_iterator_is_read_once_and_no_further_than_needed() -> None:
+    assert answers.numbers(map(int, "123"), 3) == (1, 2, 3)
+    assert answers.truths((n > 0 for n in (1, 0)), 2) == (True, False)
+    for iterator in (map(int, "12"), itertools.count(), (1 // n for n in (1, 0, 2))):
+        with pytest.raises(NotYet):
+            answers.numbers(iterator, 3)
 
 
 @pytest.mark.parametrize("answer", [*STRANGE, 3, (1, 2), (1, 2, 3, 4), "123", (1, 2, None), (1, 2, "3"), np.array(3)])
