@@ -132,7 +132,7 @@ def layout(answer: Any, what: str = "the answer") -> LayoutText:
     Raises NotYet for anything else, and with the reason for what is written wrongly.
     """
     if answer is None or isinstance(answer, bool | float | int):
-        raise NotYet(f'{what} is a layout, such as "(4,8):(8,1)", not {_kind(answer)}')
+        raise NotYet(f'{what}: a layout such as "(4,8):(8,1)" is asked for, not {_kind(answer)}')
     try:
         return read_layout(_layout_text(answer))
     except LayoutError as error:

@@ -108,8 +108,8 @@ NO_LAYOUTS = [*STRANGE, "(4,8)", ((4, 8), 8), (4, None), lambda: 1, lambda: cute
 @pytest.mark.parametrize("answer", NO_LAYOUTS)
 def test_what_is_no_layout_is_a_hint_of_one_line(answer: Any) -> None:
     with pytest.raises(NotYet) as hint:
-        answers.layout(answer)
-    assert "\n" not in str(hint.value)
+        answers.layout(answer, "the layout")
+    assert "\n" not in str(hint.value) and str(hint.value).startswith("the layout: ")
 
 
 def test_a_check_says_right_or_not_yet(capsys: pytest.CaptureFixture[str]) -> None:

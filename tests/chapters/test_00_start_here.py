@@ -18,6 +18,15 @@ from tests.chapters import benchmarks, exercises
 CHAPTER = "00_start_here"
 
 
+def test_each_tag_of_the_table_is_in_use() -> None:
+    """The table "How to read a chapter" names no tag that no notebook has, and none that hides a difference."""
+    cells = [cell for path in notebooks.toc() for cell in notebooks.read(path.stem).cells]
+    used = {tag for cell in cells for tag in notebooks.tags(cell)}
+    table = next(cell.source for cell in notebooks.read(CHAPTER).cells if cell.id == "read-md")
+    named = {tag for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for tag in re.findall(r"`(.+?)`", row)}
+    assert len(named) > 5 and named <= used, named - used
+
+
 @pytest.fixture(scope="module")
 def chapter() -> ModuleType:
     return notebooks.load(CHAPTER, bench.BENCH_TAGS)
