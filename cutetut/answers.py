@@ -55,12 +55,18 @@ def judged(check: Callable[..., None]) -> Callable[..., None]:
     """Make a check print "right", or "not yet" and the hint of the NotYet that it raised.
 
     A hint may quote an error, whose codes for colours are left out. An answer that ends the program, as `exit()` does,
-    is not right yet: in a notebook that would print a traceback.
+    or one too many, is not right yet: in a notebook that would print a traceback.
     A right one is kept for `cutetut progress`.
     """
+    asked = inspect.signature(check)
 
     @functools.wraps(check)
     def wrapped(*answers: Any, **named: Any) -> None:
+        try:
+            asked.bind(*answers, **named)
+        except TypeError as misfit:
+            print(f"not yet: the call does not fit {check.__name__}({', '.join(asked.parameters)}): {misfit}")
+            return
         try:
             check(*answers, **named)
         except NotYet as hint:

@@ -127,6 +127,19 @@ def test_a_check_says_right_or_not_yet(capsys: pytest.CaptureFixture[str]) -> No
     ]
 
 
+def test_a_call_with_too_many_or_too_few_answers_is_told_what_to_give(capsys: pytest.CaptureFixture[str]) -> None:
+    @answers.judged
+    def check(shape: Any, stride: Any = None) -> None:
+        raise TypeError("of the check's own")
+
+    for call in (lambda: check(), lambda: check(4, 1, 2), lambda: check(4, size=1)):
+        call()
+        assert capsys.readouterr().out.startswith("not yet: the call does not fit check(shape, stride): ")
+    with pytest.raises(TypeError, match="own"):
+        check(4)
+
+
+
 def test_an_answer_that_ends_the_program_is_not_right(capsys: pytest.CaptureFixture[str]) -> None:
     @answers.judged
     def check(answer: Any) -> None:
