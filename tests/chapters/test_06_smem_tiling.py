@@ -355,6 +355,18 @@ def test_what_the_text_claims_is_in_the_table() -> None:
     assert ratio["04 scalar FMA"] < ratio["06 1 shared memory, K-major"] < ratio["06 2 no conflicts, M-major"]
 
 
+def test_at_other_sizes_it_is_as_the_text_says() -> None:
+    """At 1024 cuBLAS does more than 64 SMs can; the text concludes that it has more pieces than 64."""
+    rows = [row for row in bench.read(CHAPTER)["rows"] if row["vendor"] == "cuBLAS float32"]
+    found = {(r["M"], r["method"].split()[0]): r for r in rows if r["kernel"] == "06 5 lanes 4x8, copies spread"}
+    in_04 = {r["M"]: r for r in bench.read("04_scalar_fma_gemm")["rows"] if r["method"].startswith("burst")}
+    at_most = 64 * 128 * 2 * 1.98e9 / 1e12  # TFLOP/s of 64 SMs
+    assert round(at_most, 1) == 32.4 and round(in_04[1024]["vendor_tflops"]) == 34
+    assert found[1024, "burst"]["vendor_tflops"] > at_most
+    ratios = {(1024, "burst"): 0.62, (4096, "burst"): 0.97, (4096, "sustained"): 0.95, (8192, "burst"): 0.94}
+    assert {case: round(found[case]["ratio"], 2) for case in ratios} == ratios
+
+
 def test_tiles_come_from_l2_as_fast_as_the_text_says() -> None:
     """2.5 GB in 209 us, 12 TB/s: of chapter 15's probe, a row of A and of B for each K and each tile of C."""
     loads = records.read("15_past_cublas", "probes")["loads"]
