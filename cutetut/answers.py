@@ -119,7 +119,7 @@ def _scalar(answer: Any, what: str, kind: str) -> Any:
 def numbers(answer: Any, count: int, what: str = "the answer") -> tuple[int, ...]:
     """Return `count` whole numbers: a tuple, a list, an array, a tensor or an iterator of them. Raises NotYet."""
     listed = _listed(answer, count, f"{what} is {count} numbers")
-    return tuple(number(one, f"number {i} of {what}") for i, one in enumerate(listed))
+    return tuple(number(one, f"number {i} of {what}") for i, one in enumerate(listed, start=1))
 
 
 def truths(answer: Any, count: int, what: str = "the answer") -> tuple[bool, ...]:

@@ -70,6 +70,11 @@ def test_what_are_no_three_numbers_is_a_hint(answer: Any) -> None:
         answers.numbers(answer, 3)
 
 
+def test_the_number_that_is_wrong_is_counted_from_one() -> None:
+    with pytest.raises(NotYet, match="^number 2 of the answer is a whole number, not text$"):
+        answers.numbers((1, "2", 3), 3)
+
+
 @pytest.mark.parametrize(
     "answer",
     [(True, False), [np.True_, np.False_], np.array([True, False]), torch.tensor([True, False])],

@@ -227,9 +227,29 @@ def test_a_loop_that_waits_for_a_value_which_has_passed() -> None:
 
 def test_one_lane_spins_and_never_comes() -> None:
     """It leaves the kernel after its loop, if ever."""
-    with pytest.raises(DivergentBarrier, match=r"only lanes 1-31 of the warp reached it; lane 0 go") as caught:
+    with pytest.raises(DivergentBarrier, match=r"only lanes 1-31 of the warp reached it; lane 0 goes round") as caught:
         attempt(f"@%p7 bra ON; {SPIN} ret; ON: bar.warp.sync 0xffffffff;", 1)
     assert "exited" not in caught.value.what and "ld.volatile.global.b32" in caught.value.what
+
+
+ELECT = "elect.sync %r8|%p4, 0xffffffff;"
+
+
+@pytest.mark.parametrize(
+    ("ended", "first", "told"),
+    [
+        (0, 1, "only lane 0 of the warp reached it; lanes 1-31 stand at elect.sync"),
+        (0, 31, "only lanes 0-30 of the warp reached it; lane 31 stands at elect.sync"),
+        (1, 2, "only lane 1 of the warp reached it; lanes 2-31 stand at elect.sync {}; lane 0 has exited"),
+        (2, 31, "only lanes 2-30 of the warp reached it; lane 31 stands at elect.sync {}; lanes 0-1 have exited"),
+    ],
+)
+def test_a_lane_and_several_are_told_in_words_that_fit(ended: int, first: int, told: str) -> None:
+    """Lanes below `ended` return; those from `first` on meet at a line of their own."""
+    split = f"setp.lt.u32 %p5, %r4, {ended}; @%p5 ret; setp.ge.u32 %p6, %r4, {first}; @%p6 bra ON;"
+    with pytest.raises(DivergentBarrier) as caught:
+        attempt(f"{split} {ELECT} ret; ON: {ELECT}", 1)
+    assert told.format("(PTX line 9)") in caught.value.what
 
 
 @pytest.mark.parametrize("copies", [0, 3])

@@ -108,7 +108,7 @@ def _divergent(report: Report, warp: int) -> DivergentBarrier | None:
     inst = block.instructions[0]
     report.scheduler.current = inst
     whole = "all four warps of a warpgroup" if block.joins_warpgroup else "all lanes of a warp"
-    who = f"lanes {ranges((here % 32).tolist())} of the warp"
+    who = f"{_names(report, here, one_warp=True)[0]} of the warp"
     if block.joins_warpgroup and len(here) == 32:
         others = mates[(status[mates] == PARKED) & (pc[mates] == number)]
         who = f"{_numbers(report, others)} of this warpgroup"
@@ -136,28 +136,40 @@ def _warpgroup(report: Report, warp: int) -> np.ndarray:
 def _others(report: Report, mates: np.ndarray, number: int) -> str:
     """Where the threads are that are missing in front of a block."""
     one_warp, texts = len(np.unique(mates // 32)) == 1, []
-    for text, inst, group in _elsewhere(report, mates, number):
-        texts.append(f"{_names(report, group, one_warp)} {text} {inst.opcode} ({report.short(inst)})")
+    for status, inst, group in _elsewhere(report, mates, number):
+        names, several = _names(report, group, one_warp)
+        texts.append(f"{names} {ELSEWHERE[status][several]} {inst.opcode} ({report.short(inst)})")
     if len(gone := mates[report.status[mates] == DONE]):
-        texts.append(f"{_names(report, gone, one_warp)} have exited")
+        names, several = _names(report, gone, one_warp)
+        texts.append(f"{names} {'have' if several else 'has'} exited")
     return "; ".join(texts)
 
 
-def _elsewhere(report: Report, mates: np.ndarray, number: int) -> Iterator[tuple[str, Instruction, np.ndarray]]:
-    """What the threads do that are missing in front of a block, at which instruction, and which they are."""
-    for status, text in ((READY, "go round in a loop at"), (WAITING, "wait at"), (PARKED, "stand at")):
+# What threads do that are missing: of one lane or warp, of several.
+ELSEWHERE = {
+    READY: ("goes round in a loop at", "go round in a loop at"),
+    WAITING: ("waits at", "wait at"),
+    PARKED: ("stands at", "stand at"),
+}
+
+
+def _elsewhere(report: Report, mates: np.ndarray, number: int) -> Iterator[tuple[int, Instruction, np.ndarray]]:
+    """The status of threads that are missing in front of a block, at which instruction, and which they are."""
+    for status in ELSEWHERE:
         group = mates[report.status[mates] == status]
         if status == PARKED:
             group = group[report.pc[group] != number]
         for pc in np.unique(report.pc[group]).tolist():
             inst = report.waits_at(pc) if status == WAITING else report.program.blocks[pc].instructions[0]
-            yield text, inst, group[report.pc[group] == pc]
+            yield status, inst, group[report.pc[group] == pc]
 
 
-def _names(report: Report, threads: np.ndarray, one_warp: bool) -> str:
+def _names(report: Report, threads: np.ndarray, one_warp: bool) -> tuple[str, bool]:
+    """Threads by their lanes, or by their warps, and whether these are several."""
     if not one_warp:
-        return _numbers(report, threads)
-    return f"lane{'s' if len(threads) > 1 else ''} {ranges((threads % 32).tolist())}"
+        return _numbers(report, threads), len(np.unique(threads // 32)) > 1
+    several = len(threads) > 1
+    return f"lane{'s' if several else ''} {ranges((threads % 32).tolist())}", several
 
 
 def _numbers(report: Report, threads: np.ndarray) -> str:
