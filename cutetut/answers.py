@@ -37,7 +37,9 @@ COLOUR = re.compile(r"\x1b(?:\[[0-9;]*m?)?")  # a terminal's code for a colour, 
 FAULT = re.compile(r"[A-Z]\w*: ")  # how the line of a report begins that names the fault; its warnings come before
 PLACES = re.compile(r" at (?:global )?address 0x[0-9a-f]+| \(\S+\.py:\d+\)")  # differ from run to run
 
-LATE_INDEX = "error[PHASE_DYNAMIC_INDEX]"  # Python's list or tuple gets an index that only a thread knows
+# Python wants a number that only a thread has: an index of a list or tuple, or what a function of `math` takes.
+LATE_NUMBER = "error[PHASE_DYNAMIC_INDEX]"
+AT_LINE = re.compile(r"^ *\d+ \| (.*)\n *\| +\^", re.MULTILINE)  # the line of source that CuTe DSL points at
 LATE_IF = "error[PHASE_DYNAMIC_TO_STATIC_BOOL]"  # Python is to decide by a value that only a thread knows
 # CuTe refuses an operation: with what it found and what to do, or with the line of source that it came from.
 REFUSED = re.compile(
@@ -189,10 +191,12 @@ def attempted(make: Callable[[], Made]) -> Made:
                 "the DSL does not rewrite the loops of a plain function, which runs while the kernel is traced: "
                 "use Python's range there, or put @cute.jit above the function"
             ) from None
-        if LATE_INDEX in str(error):
+        if LATE_NUMBER in str(error):
+            line = AT_LINE.search(COLOUR.sub("", str(error)))
             raise NotYet(
-                "a Python list or tuple needs an index that is known while the kernel is traced: "
-                "a thread's number is not, and `range` counts at run time"
+                "Python wants a number that is known while the kernel is traced, as an index of a list or tuple or in "
+                "a function of `math`; what a thread has is not, nor what `range` counts, and `cute.math` takes both"
+                + (f": {line[1].strip()}" if line else "")
             ) from None
         if LATE_IF in COLOUR.sub("", str(error)):
             raise NotYet(

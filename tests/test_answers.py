@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 import warnings
 from fractions import Fraction
@@ -346,8 +347,10 @@ def test_the_remedy_for_such_a_loop_is_one() -> None:
     assert torch.equal(y, torch.ones(32))
 
 
-@pytest.mark.parametrize("counted", [True, False])
-def test_an_index_that_comes_too_late_for_a_tuple_is_reported_in_plain_words(counted: bool) -> None:
+@pytest.mark.parametrize("kind", ["counter", "thread", "math"])
+def test_a_number_that_comes_too_late_for_python_is_reported_in_plain_words(kind: str) -> None:
+    """CuTe DSL has one message for an index and for a function of `math`; the hint ends with the line it points at."""
+
     @cute.kernel
     def by_a_counter(x: cute.Tensor, y: cute.Tensor):
         for i in range(2):
@@ -358,8 +361,18 @@ def test_an_index_that_comes_too_late_for_a_tuple_is_reported_in_plain_words(cou
         tid, _, _ = cute.arch.thread_idx()
         y[tid] = [1.0, 2.0][tid]
 
-    with pytest.raises(NotYet, match="an index that is known while the kernel is traced"):
-        answers.emulated(launch, torch.ones(32), torch.zeros(32), by_a_counter if counted else by_a_thread)
+    @cute.kernel
+    def by_math(x: cute.Tensor, y: cute.Tensor):
+        tid, _, _ = cute.arch.thread_idx()
+        y[tid] = math.tanh(x[tid])
+
+    kernel, line = {
+        "counter": (by_a_counter, "y[i] = (1.0, 2.0)[i]"), "thread": (by_a_thread, "y[tid] = [1.0, 2.0][tid]"),
+        "math": (by_math, "y[tid] = math.tanh(x[tid])"),
+    }[kind]  # fmt: skip
+    with pytest.raises(NotYet, match="a number that is known while the kernel is traced") as hint:
+        answers.emulated(launch, torch.ones(32), torch.zeros(32), kernel)
+    assert str(hint.value).endswith(line)
 
 
 def test_outputs_may_be_written_to_and_inputs_may_not() -> None:

@@ -40,7 +40,7 @@ def lines(rows: Iterable[Row]) -> list[Line]:
     """One line for the rows of one thing measured by several methods.
 
     Labels are the fields that hold no measured number, with M, N and K as one. Of other numbers an extra field has the
-    value, or a value per method where they differ.
+    value, or a value per method where they differ; that of another library's speed is named with its unit.
     """
     found: list[Line] = []
     latest: dict[tuple[tuple[str, str], ...], Line] = {}
@@ -52,7 +52,10 @@ def lines(rows: Iterable[Row]) -> list[Line]:
             found.append(line)
         line.rows[row["method"]] = row
     for line in found:
-        extra = [(key, value) for row in line.rows.values() for key, value in row.items() if _is_extra(key, value)]
+        extra = [
+            (key.replace("_tflops", f" {row.get('unit', bench.TFLOPS)}"), value)
+            for row in line.rows.values() for key, value in row.items() if _is_extra(key, value)
+        ]  # fmt: skip
         for key in dict.fromkeys(key for key, _ in extra):
             values = dict.fromkeys(bench.shown(value) for other, value in extra if other == key)
             line.extra[key] = ", ".join(values)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,39 @@ def test_the_stake_comes_first_and_has_the_recorded_numbers(path: Path) -> None:
     recorded = set(NUMBER.findall(shown))
     assert len(said & recorded) >= 2, "from where to where?"
     assert {number for number in said if "." in number} <= recorded
+
+
+def measured(content: Any) -> Iterator[float]:
+    """All numbers in a file of measurements."""
+    if isinstance(content, dict):
+        content = list(content.values())
+    if isinstance(content, list):
+        for part in content:
+            yield from measured(part)
+    elif isinstance(content, int | float):
+        yield float(content)
+
+
+@pytest.mark.parametrize("number", range(27))
+def test_the_numbers_of_the_stake_were_printed_or_measured(number: int) -> None:
+    """Each decimal, and each whole number from 20 on, is one that the chapter prints, or rounds one that was measured.
+
+    Measured for the chapter, or for the one before, with which a stake may begin.
+    """
+    numbered = [path for path in notebooks.toc() if path.stem[0].isdigit()]
+    cells, chapters = notebooks.read(numbered[number]).cells, numbered[max(0, number - 1) : number + 1]
+    first = next(index for index, cell in enumerate(cells) if cell.cell_type == "code")
+    opening = "\n\n".join(cell.source for cell in cells[: first + 2] if cell.cell_type == "markdown").split("\n\n")
+    said = next(part for part in opening if part.startswith(("The stake", "Where")))
+    shown = "\n".join(printed(cell) for cell in cells if cell.cell_type == "code")
+    known = [float(found.replace(",", "")) for found in NUMBER.findall(shown)]
+    for chapter in chapters:
+        for file in (notebooks.project_root() / "book" / "data").glob(f"{chapter.stem}*.json"):
+            known += measured(json.loads(file.read_text()))
+    for found in NUMBER.findall(re.sub(r"\(https?://\S+\)", "", said)):
+        value, digits = float(found.replace(",", "")), len(found.partition(".")[2])
+        if digits or value >= 20:
+            assert any(round(one, digits) == value for one in known), f"{found}: {said}"
 
 
 @pytest.mark.parametrize("path", concordance.order(), ids=lambda path: path.stem)

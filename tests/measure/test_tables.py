@@ -65,6 +65,14 @@ def test_rows_by_several_methods_become_one_line():
     assert second.cell("sustained") == ""
 
 
+@pytest.mark.parametrize("unit", [None, "TB/s"])
+def test_the_speed_of_another_library_is_named_with_its_unit(unit: str | None) -> None:
+    """A column called tflops would lie where speeds are bytes per second."""
+    named = {} if unit is None else {"unit": unit}
+    (line,) = results.lines([row("24 a", 512, "burst", 4.0, **{"cuDNN_tflops": 4.25}, **named)])
+    assert line.extra == {f"cuDNN {unit or 'TFLOP/s'}": "4.25"}
+
+
 def test_a_cell_has_the_spread_of_the_repeats():
     (line,) = results.lines([row("04 a", 512, "burst", 400.0, ratio_range=[0.49, 0.525], ours_us_range=[1.0, 2.0])])
     assert line.cell("burst") == "0.500 [0.490, 0.525] (400 / 800)"
