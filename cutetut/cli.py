@@ -28,20 +28,25 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog=name, description=__doc__)
     top.add_argument("--version", action="version", version=f"cutetut {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
-    commands.add_parser("doctor", help="show what this machine has, where kernels will run, and how to solve problems")
+    _command(commands, "doctor", "show what this machine has, where kernels will run, and how to solve problems")
     _add_run_and_record(commands)
     _add_measurements(commands)
     _add_emulate(commands)
-    progress = commands.add_parser("progress", help="show which exercises you have solved in JupyterLab")
+    progress = _command(commands, "progress", "show which exercises you have solved in JupyterLab")
     progress.add_argument("names", nargs="*", metavar="NAME", help="list a chapter's exercises one by one")
-    cache = commands.add_parser("cache", help="show how many compiled and disassembled kernels are kept on disk")
+    cache = _command(commands, "cache", "show how many compiled and disassembled kernels are kept on disk")
     cache.add_argument("--clear", action="store_true", help="remove them all")
     return top
 
 
+def _command(commands: Subcommands, name: str, does: str) -> argparse.ArgumentParser:
+    """A subcommand, with a few words on what it does for the list of all, which open its own help as well."""
+    return commands.add_parser(name, help=does, description=f"{does[0].upper()}{does[1:]}.")
+
+
 def _add_run_and_record(commands: Subcommands) -> None:
-    run = commands.add_parser("run", help="execute notebooks here, changing no file")
-    record = commands.add_parser("record", help="on a Hopper GPU: execute notebooks and write their outputs")
+    run = _command(commands, "run", "execute notebooks here, changing no file")
+    record = _command(commands, "record", "on a Hopper GPU: execute notebooks and write their outputs")
     named = run.add_mutually_exclusive_group()
     named.add_argument("--list", action="store_true", help="only print the chapters' names")
     for command in (named, record):
@@ -57,7 +62,7 @@ def _add_run_and_record(commands: Subcommands) -> None:
 
 
 def _add_measurements(commands: Subcommands) -> None:
-    bench = commands.add_parser("bench", help="on a Hopper GPU: measure chapters' kernels beside the vendor's")
+    bench = _command(commands, "bench", "on a Hopper GPU: measure chapters' kernels beside the vendor's")
     bench.add_argument("notebook", nargs="+", help="such as 04_scalar_fma_gemm")
     bench.add_argument(
         "--part", metavar="PART", action="append", default=[],
@@ -71,16 +76,16 @@ def _add_measurements(commands: Subcommands) -> None:
         "--add", metavar="ROWS",
         help="only add rows to one notebook's table: a Python expression, which may use the names in its bench cells",
     )  # fmt: skip
-    emulator = commands.add_parser("bench-emulator", help="measure how fast the emulator is on this machine")
+    emulator = _command(commands, "bench-emulator", "measure how fast the emulator is on this machine")
     emulator.add_argument(
         "part", nargs="*",
         help="scalar, wgmma, peer, attention or notebooks; all but notebooks, which take minutes, if none is named",
     )  # fmt: skip
-    commands.add_parser("tables", help="write what bench has measured into README's tables and the book's figure")
+    _command(commands, "tables", "write what bench has measured into README's tables and the book's figure")
 
 
 def _add_emulate(commands: Subcommands) -> None:
-    emulate = commands.add_parser("emulate", help="run a CuTe DSL script or module for a GPU on a machine without one")
+    emulate = _command(commands, "emulate", "run a CuTe DSL script or module for a GPU on a machine without one")
     emulate.add_argument("-m", dest="module", action="store_true", help="run a module by its name, as python -m does")
     emulate.add_argument(
         "--warn", metavar="KINDS", default="",
@@ -102,8 +107,10 @@ def _add_emulate(commands: Subcommands) -> None:
         "`emulate -m torch.distributed.run ...` work as well",
     )  # fmt: skip
     emulate.add_argument("--report", metavar="FILE", default="", help="write the findings to this file, as JSON")
-    emulate.add_argument("script", help="a Python file or a notebook; .cuda(), streams and events work as on a GPU")
-    emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
+    emulate.add_argument(
+        "script", help="a Python file, a notebook or, with -m, a module; .cuda(), streams and events work as on a GPU"
+    )
+    emulate.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments").required = False
 
 
 def _count(text: str) -> int:
@@ -238,9 +245,9 @@ def _cache(remove: bool) -> int:
             f"set {compile_cache.VARIABLE} to a folder that can be written"
         )
         return 0
-    verb = "removed " if remove else ""
+    verb, kernels = "removed " if remove else "", "kernel" if use.entries == 1 else "kernels"
     limit = "" if remove else f", at most {compile_cache.LARGEST >> 20} MiB"
-    print(f"{use.folder}: {verb}{use.entries} kernels, compiled or disassembled, {use.nbytes / 2**20:.1f} MiB{limit}")
+    print(f"{use.folder}: {verb}{use.entries} {kernels}, compiled or disassembled, {use.nbytes / 2**20:.1f} MiB{limit}")
     return 0
 
 

@@ -251,7 +251,7 @@ def check_project(facts: Facts) -> Finding | None:
     if facts.installed:
         return None
     if facts.project is None:
-        return Finding("this is not a checkout of cutetut: no _toc.yml here or above", "cd into the checkout")
+        return Finding("no checkout of cutetut is here or above", f"cd into one, or git clone {notebooks.REPOSITORY}")
     if not facts.project_writable:
         return Finding(
             f"no permission to write {facts.project}",

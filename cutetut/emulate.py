@@ -78,12 +78,16 @@ def run(
             print(f"cutetut emulate: {error}", file=sys.stderr)
             return 1
         return run(asked.script, asked.args, asked.module, warn, waive, report, settings, gpus, asked.ranks)
-    if not module and not os.path.isfile(script):
+    if not module and not os.path.exists(script):
         print(
             f"{sys.executable}: can't open file {os.path.abspath(script)!r}: [Errno 2] No such file or directory",
             file=sys.stderr,
         )
         return 2
+    is_folder = not module and os.path.isdir(script)
+    if is_folder and not os.path.isfile(os.path.join(script, "__main__.py")):
+        print(f"{sys.executable}: can't find '__main__' module in {os.path.abspath(script)!r}", file=sys.stderr)
+        return 1
     if is_notebook := not module and script.endswith(".ipynb"):
         if problem := _problem_of(script, ranks):
             print(f"cutetut emulate: {problem}", file=sys.stderr)
@@ -93,7 +97,8 @@ def run(
     try:
         with _unchanged_process(), emulated_gpu(warn, waive, settings, number) as found:
             sys.argv = [script, *args]
-            sys.path[0:1] = [os.getcwd() if module else str(Path(script).resolve().parent)]
+            place = Path(script).resolve()
+            sys.path[0:1] = [os.getcwd() if module else str(place if is_folder else place.parent)]
             status = _as_ranks(ranks, script, module) if ranks else _status(script, module)
     except Refused as refused:
         print(f"cutetut emulate: {refused}", file=sys.stderr)
@@ -263,7 +268,7 @@ def _status(script: str, module: bool) -> int:
 def _run_file(script: str) -> None:
     """Run a script as `__main__`; as under `python`, its file's name is absolute, and sys.argv has the one typed."""
     path = os.path.abspath(script)
-    if path.endswith(".pyc") or zipfile.is_zipfile(path):
+    if os.path.isdir(path) or path.endswith(".pyc") or zipfile.is_zipfile(path):
         runpy.run_path(path, run_name="__main__")
         return
     main, before = types.ModuleType("__main__"), sys.modules["__main__"]

@@ -85,7 +85,7 @@ BROKEN: list[tuple[dict[str, Any], bool, str, str]] = [
     ({"request": "tpu"}, True, "is not a backend", "unset CUTETUT_BACKEND"),
     ({"machine": OTHER_GPU}, False, "NVIDIA A100 has compute capability 8.0", "run in the emulator"),
     ({"machine": CPU_TORCH}, False, "a build without CUDA", "install a CUDA build of torch"),
-    ({"project": None}, True, "not a checkout", "cd into the checkout"),
+    ({"project": None}, True, "no checkout of cutetut", "cd into one, or git clone"),
     ({"project": "/srv/c", "project_writable": False}, True, "no permission to write /srv/c", "chown"),
     ({"temporary_writable": False}, True, "no temporary folder", "TMPDIR"),
     ({"cache_problem": "Not a directory"}, False, "kept (Not a directory)", "CUTETUT_CACHE"),
@@ -220,6 +220,17 @@ def test_wrong_usage_shows_how_it_is_used(args):
     done = cutetut(*args)
     assert done.returncode == 2
     assert "usage: python -m cutetut" in done.stderr
+    if args == ["emulate"]:  # a script's own arguments are not required
+        assert done.stderr.endswith("the following arguments are required: script\n")
+
+
+def test_each_command_says_in_its_help_what_it_does(capsys):
+    (commands,) = (action for action in parser()._actions if action.dest == "command")
+    for listed in commands._choices_actions:
+        with pytest.raises(SystemExit):
+            main([listed.dest, "--help"])
+        said = " ".join(capsys.readouterr().out.split())
+        assert listed.help[0].upper() + listed.help[1:] + "." in said
 
 
 def test_rows_and_parts_belong_to_one_notebook(capsys):

@@ -229,10 +229,19 @@ def test_what_a_script_leaves_in_a_cycle_is_finished_at_the_end(tmp_path: Path) 
     assert emulate(script, cwd=tmp_path).stdout == plain.stdout == "finished\n"
 
 
-def test_a_missing_script_and_a_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for path in (tmp_path / "nothing.py", tmp_path):
-        assert run(str(path), []) == 2
-        assert str(path) in capfd.readouterr().err
+def test_a_missing_script_and_a_folder_are_as_under_python(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "program"
+    program.mkdir()
+    for path in (tmp_path / "nothing.py", program):
+        plain = subprocess.run([sys.executable, str(path)], capture_output=True, text=True)
+        assert run(str(path), []) == plain.returncode
+        assert capfd.readouterr().err == plain.stderr
+    (program / "beside.py").write_text("VALUE = 42")
+    (program / "__main__.py").write_text("import sys, beside; print(__name__, __file__, sys.argv[1:], sys.path[0])")
+    plain = subprocess.run([sys.executable, str(program), "a"], capture_output=True, text=True)
+    assert run(str(program), ["a"]) == plain.returncode == 0
+    sys.modules.pop("beside")
+    assert capfd.readouterr().out == plain.stdout
 
 
 def test_the_process_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,3 +80,22 @@ def test_a_part_imports_only_from_those_before_it(part: str) -> None:
 )
 def test_an_import_of_a_later_part_would_be_seen(file: str, line: str, found: set[str]) -> None:
     assert upward(FOLDER / file, line) == found
+
+
+# files that docstrings name and nobody has here: examples, and other people's
+ELSEWHERE = {"script.py", "kernel.py", "fmha.py", "dense_gemm_fp8_2xacc.py"}
+
+
+def test_docstrings_name_files_that_there_are() -> None:
+    """A file that moves leaves its old name behind in the text of others."""
+    folders = ("cutetut", "tests", "book/_ext", "examples")
+    there = {file for folder in folders for file in (FOLDER.parent / folder).rglob("*.py")}
+    named: dict[str, str] = {}
+    for module in (*MODULES, FOLDER / "__init__.py", *(FOLDER.parent / "book" / "_ext").rglob("*.py")):
+        nodes = (node for node in ast.walk(ast.parse(module.read_text())))
+        documented = [node for node in nodes if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+        text = "\n".join(ast.get_docstring(node) or "" for node in documented)
+        named |= dict.fromkeys(re.findall(r"[\w/]*\w\.py\b", text), str(module.relative_to(FOLDER.parent)))
+    unknown = {name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in there)}
+    assert unknown == ELSEWHERE, {name: named[name] for name in unknown ^ ELSEWHERE if name in named}
+    assert "machine/opcodes.py" in named

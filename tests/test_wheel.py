@@ -69,8 +69,9 @@ def copied(copy: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the installed wheel."""
-    site = tmp_path_factory.mktemp("site")
+    """A folder with the installed wheel, in the folder of a book of somebody else's."""
+    site = tmp_path_factory.mktemp("book") / "site"
+    (site.parent / "_toc.yml").write_text("format: jb-book\nroot: index\n")
     install = [*PIP, "install", "--quiet", "--no-deps", "--target", str(site), str(wheel)]
     subprocess.run(install, check=True, capture_output=True, timeout=300)
     return site

@@ -30,6 +30,7 @@ KERNEL_TAGS = ("imports", "kernel")
 HELPERS = "helpers"  # a tag: others use what the cell defines, but not what it does with it
 _PACKAGE = Path(__file__).resolve().parents[1]  # cutetut
 INSTALLED = _PACKAGE / "curriculum"  # where a wheel has the notebooks and their tables (setup.py)
+REPOSITORY = "https://github.com/cutetut/cutetut"
 KEPT = 500  # modules written from notebooks
 
 
@@ -38,15 +39,17 @@ class NotebookError(RuntimeError):
 
 
 def project_root() -> Path:
-    """The folder that holds `_toc.yml`: the package's own checkout, or the working folder's or a parent's.
+    """The checkout that the package, the working folder or a parent of it is in; otherwise the installed curriculum.
 
-    Outside of any checkout it is the curriculum that the package was installed with.
+    Raises NotebookError where there is neither.
     """
     here = Path.cwd()
-    for folder in (_PACKAGE.parent, here, *here.parents, INSTALLED):
-        if (folder / "_toc.yml").is_file():
-            return folder
-    raise NotebookError("no _toc.yml in this folder or above it: run this inside a checkout of cutetut")
+    for folder in (_PACKAGE.parent, here, *here.parents):
+        if (folder / "_toc.yml").is_file() and (folder / _PACKAGE.name / "__init__.py").is_file():
+            return folder  # other books have a _toc.yml, too
+    if (INSTALLED / "_toc.yml").is_file():
+        return INSTALLED
+    raise NotebookError(f"no checkout of cutetut is here or above: cd into one, or git clone {REPOSITORY}")
 
 
 def expect_own(names: Sequence[str | Path] = ()) -> None:
@@ -59,7 +62,7 @@ def expect_own(names: Sequence[str | Path] = ()) -> None:
     written = [find(name) for name in names] or [INSTALLED]
     if any(path.is_relative_to(INSTALLED) for path in written):
         raise NotebookError(
-            "the installed package is not written to: git clone https://github.com/cutetut/cutetut, and do this there"
+            f"the installed package is not written to: git clone {REPOSITORY}, and do this there"
         )
 
 

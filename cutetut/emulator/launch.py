@@ -7,7 +7,7 @@ import functools
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TextIO
 
 import numpy as np
@@ -45,8 +45,8 @@ class LaunchReport:
     kernel: str
     counters: Counters
     seconds: float
-    written: object | None = None
-    footprint: Footprint | None = None
+    written: object | None = field(default=None, repr=False)
+    footprint: Footprint | None = field(default=None, repr=False)
 
 
 def launch(

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 from pathlib import Path
 
 import nbformat
 import pytest
+import yaml
+from myst_parser.config.main import MdParserConfig
+from myst_parser.mdit_to_docutils.base import DocutilsRenderer
+from myst_parser.parsers.mdit import create_md_parser
 
 from tests.book.building import ROOT, built, notebooks, toc_files
 from tests.book.pages import Page, broken_links, css_addresses, is_remote, of_the_book
@@ -39,6 +44,55 @@ def test_the_first_pages_name_every_chapter(page: str) -> None:
     """The README's levels and the way through the book are written by hand."""
     text = (ROOT / page).read_text()
     assert [name for name in notebooks() if not re.search(rf"^\|.*{Path(name).name}\b", text, re.M)] == []
+
+
+def titles() -> dict[str, str]:
+    """Each chapter's title, behind its number where it has one, by its name."""
+    found = {}
+    for path in (ROOT / f"{name}.ipynb" for name in notebooks()):
+        first = nbformat.read(path, as_version=4).cells[0].source.splitlines()[0]
+        title = first.removeprefix("# ").replace("`", "")
+        found[path.stem] = f"{path.stem[:2]} {title}" if path.stem[:2].isdigit() else title
+    return found
+
+
+def words(html: str) -> str:
+    """What a piece of a page shows."""
+    return " ".join(unescape(re.sub("<[^>]+>", "", html)).split())
+
+
+def test_chapters_are_listed_with_the_numbers_by_which_the_text_calls_them(book: Path) -> None:
+    first = (book / "book" / "intro.html").read_text(encoding="utf-8")
+    sidebar, table = first.split('<table class="stacks cutetut-chapters')
+    link = re.compile(r'<a class="reference internal" href="\.\./notebooks/(\w+)\.html">(.*?)</a>', re.DOTALL)
+    assert {name: words(text) for name, text in link.findall(sidebar)} == titles()
+    rows = [re.findall(r"<td>(.*?)</td>", row, re.DOTALL) for row in table.split("</table>")[0].split("<tr")[2:]]
+    assert [words(chapter) for _, chapter, _ in rows] == list(titles().values())
+    parts = [words(part) for part, *_ in rows if words(part)]
+    assert len(parts) == len(set(parts)) == 6, "each part is named once, in front of its first chapter"
+    for page in ("benchmarks", "exercises"):
+        html = (book / "book" / f"{page}.html").read_text(encoding="utf-8")
+        headings = {words(text).removesuffix("#") for text in re.findall(r"<h[23]>(.*?)</h[23]>", html, re.DOTALL)}
+        assert set(titles().values()) <= headings
+
+
+CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text())
+MARKDOWN = create_md_parser(
+    MdParserConfig(enable_extensions=set(CONFIG["parse"]["myst_enable_extensions"])), DocutilsRenderer
+)
+
+
+@pytest.mark.parametrize("name", toc_files())
+def test_no_markup_is_left_in_the_text(name: str) -> None:
+    """Code that was broken over two lines may end there: `(turn &` and a line that begins a list, `1) ^ 1`."""
+    page, notebook = ROOT / f"{name}.md", ROOT / f"{name}.ipynb"
+    if page.exists():
+        sources = [page.read_text(encoding="utf-8")]
+    else:
+        sources = [cell.source for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "markdown"]
+    inline = [part for source in sources for block in MARKDOWN.parse(source) for part in block.children or ()]
+    assert [part.content for part in inline if part.type == "text" and "`" in part.content] == []
+    assert any(part.type == "text" for part in inline)
 
 
 def test_every_file_of_the_toc_is_a_page(book: Path) -> None:

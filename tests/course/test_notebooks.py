@@ -21,6 +21,24 @@ HOPPER_NAMES = re.compile(r"\b(H100|H200|GH200|H800|H20)\b")
 # --- finding and reading
 
 
+def test_a_checkout_has_the_package_and_other_books_are_none(tmp_path, monkeypatch):
+    """`_toc.yml` alone says nothing: every Jupyter Book of version 1 has one."""
+    package, book, clone = tmp_path / "site" / "cutetut", tmp_path / "book", tmp_path / "book" / "clone"
+    for folder in (package / "curriculum", book, clone / "cutetut", clone / "notebooks"):
+        folder.mkdir(parents=True)
+    for file in (book / "_toc.yml", clone / "_toc.yml", clone / "cutetut" / "__init__.py"):
+        file.touch()
+    monkeypatch.setattr(notebooks, "_PACKAGE", package)
+    monkeypatch.setattr(notebooks, "INSTALLED", package / "curriculum")
+    monkeypatch.chdir(book)
+    with pytest.raises(NotebookError, match="no checkout of cutetut is here or above: cd into one, or git clone"):
+        notebooks.project_root()
+    (package / "curriculum" / "_toc.yml").touch()
+    assert notebooks.project_root() == package / "curriculum"
+    monkeypatch.chdir(clone / "notebooks")
+    assert notebooks.project_root() == clone
+
+
 def test_toc_gives_the_notebooks_in_its_order(make):
     second, first = make("05_b", "1"), make("04_a", "1")
     assert notebooks.toc() == [second, first]

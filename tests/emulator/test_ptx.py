@@ -15,6 +15,7 @@ from cutlass.cute.runtime import from_dlpack
 from cutetut.emulator import ptx
 from cutetut.emulator.errors import PtxSyntaxError
 from cutetut.emulator.ptx.constants import constants
+from cutetut.emulator.ptx.syntax import registers_in
 from cutetut.inspect.compiled import inspect
 from tests.emulator import dsl_kernels
 from tests.emulator.harness import HEADER, kernel, run
@@ -99,6 +100,24 @@ def test_every_register_is_resolved_with_its_type(texts: dict[str, str], name: s
         for register in found:
             letters = re.sub(r"[%\d]", "", register.name)
             assert register.type == types[letters]
+
+
+OPERANDS = {
+    "add.u32 %r1, %r2, 5;": ["%r1 %r2", "%r1 %r2"],
+    "@!%p1 selp.u32 %r1, %r2, 7, %p2;": ["%r1 %r2 %p2", "%r1 %r2 %p2"],  # a guard is no operand
+    "xor.pred %p1, !%p2, %p3;": ["%p1 %p2 %p3", "%p1 %p2 %p3"],
+    "shfl.sync.idx.b32 %r1|%p1, %r2, 0, 31, -1;": ["%r1 %p1 %r2", "%r1 %p1 %r2"],
+    "ld.global.v2.b32 {%r1, %r2}, [%rd1+8];": ["%r1 %r2", "%r1 %r2 %rd1"],
+    "st.shared.b32 [%r3], %r1;": ["%r1", "%r3 %r1"],
+    "cp.async.bulk.prefetch.tensor.2d.L2.global [%rd1, {%r1, %r2}];": ["%r1 %r2", "%rd1 %r1 %r2"],
+}
+
+
+@pytest.mark.parametrize("text", OPERANDS)
+def test_registers_are_found_in_nested_operands(text: str) -> None:
+    (function,) = ptx.parse(kernel(text)).kernels.values()
+    found = [" ".join(r.name for r in registers_in(function.body[0].operands, also)) for also in (False, True)]
+    assert found == OPERANDS[text]
 
 
 def test_instructions_know_the_python_line_they_come_from(texts: dict[str, str]) -> None:

@@ -48,6 +48,7 @@ def test_a_file_is_read_and_its_kernel_computes(saxpy: PTX) -> None:
     done = saxpy.launch("saxpy", x, y, np.float32(3), np.uint32(200), **SHAPE)
     assert np.array_equal(y, want)
     assert done.printed == "" and done.report.counters.warp_instructions >= 8 * 8
+    assert len(repr(done)) < 300 and "warp_instructions=" in repr(done)  # a session of Python shows it
 
 
 def test_parameters_are_listed_as_declared(saxpy: PTX) -> None:

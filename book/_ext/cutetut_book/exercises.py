@@ -13,7 +13,7 @@ from cutetut.course import concordance, exercises, notebooks
 from cutetut.course.exercises import DIFFICULTIES, JUDGES, Exercise
 
 from .explained import CellLink
-from .generated import Cell, table
+from .generated import Cell, numbered, table
 
 SCRIPT = "exercises.js"
 HEADER = ["exercise", "what is asked", "difficulty", "judged by"]
@@ -44,7 +44,7 @@ class Exercises(SphinxDirective):
     def _counted(self, found: list[Exercise]) -> list[nodes.Node]:
         counts = exercises.counts(found)
         rows: list[list[Cell]] = [
-            [self._inline(f"{{doc}}`/notebooks/{chapter}`"), str(total), str(of_kernels)]
+            [self._inline(f"{{doc}}`{numbered(chapter)} </notebooks/{chapter}>`"), str(total), str(of_kernels)]
             for chapter, (total, of_kernels) in counts.items()
         ]
         of_kernels = sum(each.of_kernel for each in found)
@@ -57,8 +57,7 @@ class Exercises(SphinxDirective):
         for each in found:
             by_chapter.setdefault(each.chapter, []).append(each)
         for chapter, listed in by_chapter.items():
-            title = chapter.replace("_", " ")
-            section = nodes.section("", nodes.title("", title), ids=[nodes.make_id(f"exercises {chapter}")])
+            section = nodes.section("", nodes.title("", numbered(chapter)), ids=[nodes.make_id(f"exercises {chapter}")])
             rows = table(HEADER, map(self._row, listed), ["exercises", "stacks"])
             for each, row in zip(listed, list(rows.findall(nodes.tbody))[0].children, strict=True):
                 row["ids"] = [each.key]

@@ -13,7 +13,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from cutetut.course import provenance
+from cutetut.course import notebooks, prose, provenance
 from cutetut.emulator import units
 from cutetut.emulator.machine import opcodes
 from cutetut.measure import bench, results, rungs, tables
@@ -115,6 +115,16 @@ def _unbroken(text: str) -> str:
     return text.replace(" / ", "\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}")
 
 
+def numbered(chapter: str) -> str:
+    """A chapter's number and title, such as "05 Who owns which element: partition_C". Raises BadData without one."""
+    cells = notebooks.read(chapter).cells
+    found = prose.headings(cells[0].source) if cells else []
+    if not found:
+        raise BadData(f"{chapter} has no title")
+    number = notebooks.label(chapter)
+    return f"{number} {found[0][1]}" if number.isdigit() else found[0][1]
+
+
 class Benchmarks(SphinxDirective):
     """One section per chapter with a file in `book/data`: where and on what it was measured, and the table.
 
@@ -141,7 +151,7 @@ class Benchmarks(SphinxDirective):
             raise self.error(f"benchmarks: {name}: {error}") from error
         lines = results.lines(content["rows"])
         shared, header, cells = benchmark_table(lines)
-        section = nodes.section("", nodes.title("", name.replace("_", " ")), ids=[nodes.make_id(name)])
+        section = nodes.section("", nodes.title("", numbered(name)), ids=[nodes.make_id(name)])
         link, _ = self.state.inline_text(f"{{doc}}`/notebooks/{name}`", self.lineno)
         section += nodes.paragraph("", "", *link, nodes.Text(f". Measured on {measured_on}; {shared}."))
         if stale:

@@ -18,11 +18,10 @@ from ..machine.stuck import SPINS, Cause, Report, Wait
 from ..machine.threads import DONE, READY, WARP
 from ..numbers.types import DTYPES
 from ..ptx.loops import waiting_loops
-from ..ptx.syntax import BYTES, Address, Instruction, Register
+from ..ptx.syntax import BYTES, Address, Instruction, Register, registers_in
 from . import stamps
 from .ordering import Ordering
 from .stamps import Stamp
-from .unwritten import registers_in
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine

@@ -26,29 +26,13 @@ from ..machine.memory import threads_of
 from ..machine.opcodes import Opcode, Selection, Step
 from ..ptx.constants import Constant
 from ..ptx.effects import Effect, effect_of
-from ..ptx.syntax import BYTES, Address, Group, Immediate, Instruction, Negated, Operand, Pair, Register, Vector
+from ..ptx.syntax import BYTES, Immediate, Instruction, Operand, Register, Vector, registers_in
 from .holes import Holes
 from .written_bits import Known, Marks, covers, full, known_bits, lowest
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
     from ..machine.program import Block
-
-def registers_in(operands: Iterable[Operand]) -> Iterable[Register]:
-    """Every register that appears in operands, however nested."""
-    for operand in operands:
-        if isinstance(operand, Register):
-            yield operand
-        elif isinstance(operand, Negated):
-            yield operand.register
-        elif isinstance(operand, Address):
-            if isinstance(operand.base, Register):
-                yield operand.base
-        elif isinstance(operand, Vector | Group):
-            yield from registers_in(operand.items)
-        elif isinstance(operand, Pair):
-            yield from registers_in((operand.first, operand.second))
-
 
 @dataclass(frozen=True)
 class Names:
@@ -66,7 +50,7 @@ class Names:
     def of(cls, inst: Instruction, entry: Opcode, known: dict[str, Constant]) -> Names:
         """`known` are the registers that hold one constant: a WGMMA whose scale-d is false only writes D."""
         written, others = (
-            tuple(r.name for r in registers_in(part))
+            tuple(r.name for r in registers_in(part, addresses=True))
             for part in (inst.operands[: entry.results], inst.operands[entry.results :])
         )
         read = frozenset(others)
@@ -81,7 +65,7 @@ class Names:
 
 
 def _names(operands: Iterable[Operand]) -> frozenset[str]:
-    return frozenset(r.name for r in registers_in(operands))
+    return frozenset(r.name for r in registers_in(operands, addresses=True))
 
 
 def adds_never(scale_d: Operand, known: dict[str, Constant]) -> bool:

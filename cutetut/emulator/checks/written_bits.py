@@ -22,7 +22,7 @@ from ..machine.machine import storage_dtype
 from ..machine.opcodes import Selection, lookup
 from ..numbers.logic import LOGIC, three_input
 from ..numbers.types import INTEGER
-from ..ptx.syntax import BYTES, Immediate, Instruction, Negated, Operand, Pair, Register, Sink, Vector
+from ..ptx.syntax import BYTES, Immediate, Instruction, Negated, Operand, Pair, Register, Sink, Vector, registers_in
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
@@ -78,19 +78,6 @@ class Sources:
 
     def results(self) -> list[Register]:
         return list(registers_in(self.inst.operands[:1]))
-
-
-def registers_in(operands: Iterable[Operand]) -> Iterable[Register]:
-    """The registers of results, and of operands that are not addresses, however nested."""
-    for operand in operands:
-        if isinstance(operand, Register):
-            yield operand
-        elif isinstance(operand, Negated):
-            yield operand.register
-        elif isinstance(operand, Vector):
-            yield from registers_in(operand.items)
-        elif isinstance(operand, Pair):
-            yield from registers_in((operand.first, operand.second))
 
 
 def known_bits(inst: Instruction, machine: Machine, marks: Marks) -> Known:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..findings import Location, Side
-from ..ptx.syntax import Address, Instruction, Operand, Pair, Register, Symbol, Vector
+from ..ptx.syntax import Address, Instruction, Operand, Register, Symbol, registers_in
 from .machine import Machine
 from .threads import DONE
 
@@ -109,9 +109,9 @@ class Report:
         if not isinstance(base, Register):
             return None
         coming = set().union(*(self.reach(pc) for pc in np.unique(self.pc[threads]).tolist()))
-        written = {name for number in coming for inst in self.program.blocks[number].instructions
-                   for name in _registers(inst.operands[:1])}  # fmt: skip
-        if base.name in written:
+        written = {register for number in coming for inst in self.program.blocks[number].instructions
+                   for register in registers_in(inst.operands[:1])}  # fmt: skip
+        if base in written:
             return None
         return self.machine.registers[base.name][threads].astype(np.int64) + offset
 
@@ -169,17 +169,6 @@ class Report:
     def cta(self, cta: int) -> tuple[int, ...]:
         """The coordinates of a resident CTA."""
         return tuple(int(v) for v in self.machine.cta_ids[cta])
-
-
-def _registers(operands: Iterable[Operand]) -> Iterable[str]:
-    """The registers that an instruction may write: those of its first operand."""
-    for operand in operands:
-        if isinstance(operand, Register):
-            yield operand.name
-        elif isinstance(operand, Vector):
-            yield from _registers(operand.items)
-        elif isinstance(operand, Pair):
-            yield from _registers((operand.first, operand.second))
 
 
 def threads_in(found: Candidates) -> np.ndarray:

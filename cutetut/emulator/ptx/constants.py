@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from .syntax import Function, Group, Immediate, Instruction, Operand, Pair, Register, Vector
+from .syntax import Function, Immediate, Instruction, Operand, Register, registers_in
 
 Constant = int | float
 _EQUALITIES = tuple((name, kind) for name in ("eq", "ne") for kind in ("b32", "u32", "s32"))
@@ -24,11 +22,11 @@ def _constants(kernel: Function) -> dict[str, Constant]:
     writers: dict[str, list[Instruction]] = {}
     others: set[str] = set()
     for inst in kernel.body:
-        for name in _registers(inst.operands[:1]):
+        for written in registers_in(inst.operands[:1]):
             if _is_followed(inst):
-                writers.setdefault(name, []).append(inst)
+                writers.setdefault(written.name, []).append(inst)
             else:
-                others.add(name)
+                others.add(written.name)
     waiting = {name: insts for name, insts in writers.items() if name not in others}
     found: dict[str, Constant] = {}
     while True:
@@ -37,17 +35,6 @@ def _constants(kernel: Function) -> dict[str, Constant]:
             return found
         found |= known
         waiting = {name: insts for name, insts in waiting.items() if name not in known}
-
-
-def _registers(operands: Iterable[Operand]) -> Iterable[str]:
-    """What an instruction may write: registers of its first operand, however nested."""
-    for operand in operands:
-        if isinstance(operand, Register):
-            yield operand.name
-        elif isinstance(operand, Vector | Group):
-            yield from _registers(operand.items)
-        elif isinstance(operand, Pair):
-            yield from _registers((operand.first, operand.second))
 
 
 def _is_followed(inst: Instruction) -> bool:

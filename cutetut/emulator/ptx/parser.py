@@ -1,4 +1,4 @@
-"""The parser behind `ptx.parse`: directives, declarations and statements; ptx_operands.py reads the operands."""
+"""The parser behind `ptx.parse`: directives, declarations and statements; operands.py reads the operands."""
 
 from __future__ import annotations
 

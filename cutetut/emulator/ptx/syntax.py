@@ -7,6 +7,7 @@ small classes below.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -105,6 +106,22 @@ class Sink:
 Operand = (
     Register | Special | Immediate | Symbol | Address | Vector | Group | Pair | Negated | Sink
 )  # also the recursive type of the items above
+
+
+def registers_in(operands: Iterable[Operand], addresses: bool = False) -> Iterator[Register]:
+    """The registers in operands, however nested; those that make up addresses only if asked for."""
+    for operand in operands:
+        if isinstance(operand, Register):
+            yield operand
+        elif isinstance(operand, Negated):
+            yield operand.register
+        elif isinstance(operand, Address):
+            if addresses and isinstance(operand.base, Register):
+                yield operand.base
+        elif isinstance(operand, Vector | Group):
+            yield from registers_in(operand.items, addresses)
+        elif isinstance(operand, Pair):
+            yield from registers_in((operand.first, operand.second), addresses)
 
 
 @dataclass

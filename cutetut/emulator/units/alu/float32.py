@@ -4,7 +4,7 @@ Instructions with a rounding mode are exact to IEEE 754.  The .approx and .full 
 rounded to nearest, with the special values of the ISA's tables: hardware may differ by the error the
 ISA allows (2**-22 relative or so; 2**-11 for tanh).  .ftz flushes what goes in and what comes out.
 
-Seen on an H200: a result just below 2**-126 is flushed although it would round up to that (floats.tiny); neg and
+Seen on an H200: a result just below 2**-126 is flushed although it would round up to that (rounding.tiny); neg and
 abs of a NaN do not just change its sign: f32 gives the canonical NaN, f64 the same NaN again.
 """
 

@@ -4,7 +4,7 @@ Operands are bit patterns.  They are decoded to float64, where products are exac
 and the result is rounded once to the format.
 
 Seen on an H200: neg and abs give 0x7FFF for every NaN, f16 and bf16; mul.ftz and fma.ftz flush 2**-14 - 2**-25,
-which f16 rounds to its smallest normal number (floats.tiny).
+which f16 rounds to its smallest normal number (rounding.tiny).
 """
 
 from __future__ import annotations

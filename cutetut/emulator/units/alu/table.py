@@ -1,8 +1,8 @@
 """The arithmetic units: every mnemonic of PTX's arithmetic, logic, comparison, moves and conversions.
 
 One mnemonic has forms of several units: `add` exists for integers, float32, halves and so on.  The tables are
-filled by alu_integer, alu_bits, alu_float and alu_half; instructions whose operands or modifiers do not fit a
-table have a decoder of their own.
+filled by integer.py, bits.py, float32.py and half.py; instructions whose operands or modifiers do not fit a table have
+a decoder of their own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...machine.opcodes import Step, opcode
 from ...ptx.effects import Effect
-from . import float32 as alu_float  # noqa: F401  (they fill the tables)
+from . import float32  # noqa: F401  (it fills the tables)
 from .bits import decode_logic, decode_lop3, decode_prmt
 from .compare import COMPARABLE, SELECTABLE, SET_RESULTS, decode_selp, decode_set, decode_setp, decode_slct
 from .convert import PACK_TYPES, PACKED_MODIFIERS, TF32_MODIFIERS, decode_cvt, decode_cvt_pack
