@@ -428,3 +428,67 @@ def test_a_script_that_was_given_one_gpu_gets_no_second(tmp_path: Path) -> None:
     ran = subprocess.run(warm.command("cutetut", "emulate", str(tmp_path / "two.py")), capture_output=True, text=True)
     assert ran.returncode == 1
     assert ran.stderr.endswith("Refused: 1 GPU is emulated here, not 2: cutetut emulate --gpus 2\n")
+
+
+# -- CUDA graphs ----------------------------------------------------------------------------------
+
+
+@cute.kernel
+def double_kernel(x: cute.Tensor, y: cute.Tensor):
+    tid = cute.arch.thread_idx()[0]
+    y[tid] = x[tid] * 2.0
+
+
+@cute.jit
+def double(x: cute.Tensor, y: cute.Tensor, stream: cuda.CUstream):
+    double_kernel(x, y).launch(grid=(1, 1, 1), block=(128, 1, 1), stream=stream)
+
+
+class Graph:
+    """Of one GPU: a kernel, a function of torch that uses its result, and a kernel that uses that."""
+
+    def __init__(self, gpu: int) -> None:
+        self.gpu, self.graph = gpu, torch.cuda.CUDAGraph()
+        with torch.cuda.device(gpu):
+            stream = torch.cuda.Stream()
+            self.a, self.b, self.c, self.d = (torch.zeros(128, device=f"cuda:{gpu}") for _ in range(4))
+            first, second = (
+                loaded(double, gpu, stream, each, ()) for each in ((self.a, self.b), (self.c, self.d))
+            )
+            with torch.cuda.graph(self.graph, stream=stream):
+                first()
+                torch.add(self.b, 1.0, out=self.c)
+                second()
+
+    def replay(self, value: float) -> None:
+        with torch.cuda.device(self.gpu):
+            self.a.fill_(value)
+            self.graph.replay()
+
+
+def test_graphs_of_several_gpus_do_all_in_order() -> None:
+    graphs = [Graph(gpu) for gpu in (1, 0)]
+    assert all(graph.d.sum() == 0 for graph in graphs), "a capture does nothing"
+    for value in (3.0, -5.0):
+        for graph in graphs:
+            graph.replay(value)
+        for graph in graphs:
+            np.testing.assert_array_equal(graph.d.cpu().numpy(), np.full(128, (2 * value + 1) * 2))
+
+
+def test_a_replayed_graph_and_a_kernel_of_another_gpu_wait_for_each_other() -> None:
+    two = Two()
+    give, stream, graph = two.give(), torch.cuda.Stream("cuda:1"), torch.cuda.CUDAGraph()
+    take = two.take(stream=stream)
+    with torch.cuda.device(1), torch.cuda.graph(graph, stream=stream):
+        take()
+    with torch.cuda.device(1):
+        graph.replay()  # spins until the launch below
+    give()
+    two.done()
+
+
+def test_a_graph_in_a_graph_is_refused_on_several_gpus() -> None:
+    inner, outer = Graph(0), torch.cuda.CUDAGraph()
+    with pytest.raises(RuntimeError, match="a graph in a graph"), torch.cuda.graph(outer):
+        inner.graph.replay()

@@ -193,7 +193,7 @@ told([y.tolist(), z.tolist(), objects, w.item(), dist.get_rank(outer)])
         assert w == (1 if rank == 1 else 2) and within == (0, -1, 1)[rank]
 
 
-TWICE = NCCL + """
+KERNEL = NCCL + """
 import cuda.bindings.driver as cuda
 import cutlass, cutlass.cute as cute
 from cutlass.cute.runtime import from_dlpack
@@ -213,7 +213,8 @@ def twice(x):
     flat = [from_dlpack(each.detach().reshape(-1)) for each in (x, y)]
     double(*flat, cuda.CUstream(torch.cuda.current_stream().cuda_stream))
     return y
-
+"""
+TWICE = KERNEL + """
 class Twice(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -247,6 +248,28 @@ def test_data_parallel_training_around_a_kernel_against_numpy(ranks: Run) -> Non
     mean = np.mean([2 * (x + 10 * rank).sum(axis=0) for rank in range(2)], axis=0)  # of d(sum of 2 W x) / dW
     np.testing.assert_array_equal(zero[1], np.tile(mean, (4, 1)))
     assert zero[1] == one[1] and (zero[2], one[2]) == ("cuda:0", "cuda:1")
+
+
+def test_a_graph_on_each_ranks_gpu_and_collectives_between_replays(ranks: Run) -> None:
+    text = KERNEL + """
+x, graph, stream = torch.ones(8, device="cuda"), torch.cuda.CUDAGraph(), torch.cuda.Stream()
+twice(x)  # loads the kernel
+with torch.cuda.graph(graph, stream=stream):
+    {inside}
+    y = twice(x) + rank
+    z = twice(y)
+for step in range(2):
+    graph.replay()
+    dist.all_reduce(z)
+    x.copy_(z)
+told(x.tolist())
+"""
+    x = np.ones(8)
+    for _ in range(2):
+        x = sum((2 * x + rank) * 2 for rank in range(2))
+    assert right(ranks(text.format(inside=""))) == [x.tolist()] * 2
+    status, _, err = ranks(text.format(inside="dist.all_reduce(x)"))
+    assert status == 1 and "all_reduce in a CUDA graph is not emulated" in err and "between two replays" in err
 
 
 def test_functional_collectives_against_numpy(ranks: Run) -> None:

@@ -17,7 +17,7 @@ from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
 
 from ..errors import EmulatorError
-from . import collectives, exchanges, ranks, stream_order
+from . import collectives, exchanges, graphs, ranks, stream_order
 from .collectives import Call
 from .cuda_api import CudaCallError
 from .exchanges import HOST, Exchange, Part, touch
@@ -168,6 +168,8 @@ class Group(dist.ProcessGroup):
     def _meet(self, call: Call, gpu: int, key: tuple[Any, ...], members: tuple[int, ...], lane: Any) -> Part:
         """Come to where the ranks of an exchange meet; they all name the same key."""
         order = stream_order.program
+        if gpu != HOST and graphs.capturing(current_stream(gpu).number):
+            raise CudaCallError(f"{call.what} in a CUDA graph is not emulated", hint="call it between two replays")
         after = order.host if gpu == HOST else join(order.now(current_stream(gpu).number), self.after)
         exchange = _meetings.get(key)
         if exchange is None:
