@@ -272,18 +272,20 @@ told(x.tolist())
     assert status == 1 and "all_reduce in a CUDA graph is not emulated" in err and "between two replays" in err
 
 
-def test_functional_collectives_against_numpy(ranks: Run) -> None:
-    told = right(ranks(NCCL + """
+def test_functional_collectives_of_what_a_kernel_wrote_against_numpy(ranks: Run) -> None:
+    told = right(ranks(KERNEL + """
 import torch.distributed._functional_collectives as functional
-x = torch.arange(4.0, device="cuda") * (rank + 1)
 group = dist.group.WORLD
-found = [functional.all_reduce(x, "sum", group), functional.all_gather_tensor(x, 0, group),
-         functional.reduce_scatter_tensor(x, "sum", 0, group), functional.broadcast(x, 1, group)]
+found = []
+for collective in (lambda x: functional.all_reduce(x, "sum", group), lambda x: functional.broadcast(x, 1, group),
+                   lambda x: functional.all_gather_single(x, 0, group),
+                   lambda x: functional.reduce_scatter_single(x, "sum", 0, group)):
+    found.append(collective(twice(torch.arange(8.0, device="cuda") + rank)))
 told([[each.tolist() for each in found], [str(each.device) for each in found]])
 """))  # fmt: skip
-    x = np.arange(4.0)
+    x = [2 * (np.arange(8.0) + rank) for rank in range(2)]
     for rank, (values, devices) in enumerate(told):
-        wanted = [3 * x, np.concatenate([x, 2 * x]), 3 * x[2 * rank : 2 * rank + 2], 2 * x]
+        wanted = [x[0] + x[1], x[1], np.concatenate(x), (x[0] + x[1])[4 * rank : 4 * rank + 4]]
         for value, expected in zip(values, wanted, strict=True):
             np.testing.assert_array_equal(value, expected)
         assert devices == [f"cuda:{rank}"] * 4
