@@ -153,13 +153,15 @@ _for_good = contextlib.ExitStack()
 atexit.register(_for_good.close)
 
 
+_command_line = multiprocessing.spawn.get_command_line  # of a process without a GPU
+
+
 def _emulate_children(patches: Patches, number: int) -> None:
     """Processes that multiprocessing spawns have as many GPUs as this one; those that it forks have them anyway."""
     before = f"from cutetut import emulate; emulate.child({number}); "
-    command_line = multiprocessing.spawn.get_command_line
 
     def with_gpus(**given: Any) -> list[str]:
-        *python, program, fork = command_line(**given)
+        *python, program, fork = _command_line(**given)
         return [*python, before + program, fork]
 
     patches.set(multiprocessing.spawn, "get_command_line", with_gpus)

@@ -4,6 +4,7 @@ Every error has a twin that is right, and what is right is compared with numpy.
 """
 # no `from __future__ import annotations`: CuTe DSL reads the annotations of the functions it compiles
 
+import multiprocessing.spawn
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -195,6 +196,11 @@ def test_there_are_no_more_gpus_than_that() -> None:
     assert cudart.cudaSetDevice(3)[0] == cudart.cudaError_t.cudaErrorInvalidDevice
     with pytest.raises(emulate.Refused, match="1 to 8"), emulate.emulated_gpu(gpus=9):
         pass
+
+
+def test_a_spawned_process_begins_with_as_many() -> None:
+    program = multiprocessing.spawn.get_command_line(tracker_fd=5, pipe_handle=7)[-2]
+    assert program.startswith("from cutetut import emulate; emulate.child(3); from multiprocessing.spawn import")
 
 
 def test_streams_belong_to_a_gpu() -> None:
