@@ -183,6 +183,21 @@ def test_a_move_to_another_gpu_copies() -> None:
     assert x.to("cuda:0") is x
 
 
+@pytest.mark.parametrize("module", [cudart, cuda])
+def test_cudas_copy_from_one_to_another(module: Any) -> None:
+    two = Two()
+    give, y = two.give(how="release"), torch.zeros(N, device="cuda:1")
+    give()  # the copy comes after it
+    names = ("cudaMemcpyPeer", "cudaMemcpyPeerAsync") if module is cudart else ("cuMemcpyPeer", "cuMemcpyPeerAsync")
+    for name, extra in zip(names, ((), (torch.cuda.current_stream().cuda_stream,)), strict=True):
+        y.zero_()
+        status, *_ = getattr(module, name)(y.data_ptr(), 1, two.x.data_ptr(), 0, 4 * N, *extra)
+        assert int(status) == 0
+        np.testing.assert_array_equal(y.cpu().numpy(), np.arange(N) * 2.0)
+    status, *_ = getattr(module, names[0])(y.data_ptr(), 1, two.x.data_ptr(), 0, 4 * N + 4)
+    assert "INVALID" in status.name.upper()
+
+
 def test_tensors_of_two_gpus_cannot_be_added_but_copied() -> None:
     x, y = torch.ones(2, device="cuda:0"), torch.zeros(2, device="cuda:1")
     with pytest.raises(RuntimeError, match="cuda:0 and cuda:1"):
