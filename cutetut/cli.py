@@ -90,7 +90,7 @@ def _add_emulate(commands: Subcommands) -> None:
     emulate.add_argument(
         "--warn", metavar="KINDS", default="",
         help="warn instead of stopping where a kernel does something undefined that is often harmless: unwritten "
-        "values, shuffle masks, races; --warn=uninitialized,shuffle,race names some of them",
+        "values, shuffle masks, races, A fragments in use; --warn=uninitialized,shuffle,race,fragment names some",
     )  # fmt: skip
     emulate.add_argument(
         "--waive", metavar="KIND@FILE:LINE", action="append", default=[], help="accept errors of one kind at one line"

@@ -21,6 +21,7 @@ import builtins
 import contextlib
 import itertools
 import json
+import multiprocessing.spawn
 import os
 import runpy
 import sys
@@ -31,6 +32,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from . import backend, torchrun
 from .course import notebooks
@@ -137,6 +139,7 @@ def emulated_gpu(
             backend.start_emulator()
         live.on_device, live.lookup = cuda_torch.marked, pool.find
         _redirect_caches()
+        _emulate_children(patches, gpus)
         with cuda_torch.whole_device(patches, gpus), findings.collecting() as found:
             yield found
     finally:
@@ -153,6 +156,25 @@ def emulated_gpu(
 
 _for_good = contextlib.ExitStack()
 atexit.register(_for_good.close)
+
+
+_command_line = multiprocessing.spawn.get_command_line  # of a process without a GPU
+
+
+def _emulate_children(patches: Patches, number: int) -> None:
+    """Processes that multiprocessing spawns have as many GPUs as this one; those that it forks have them anyway."""
+    before = f"from cutetut import emulate; emulate.child({number}); "
+
+    def with_gpus(**given: Any) -> list[str]:
+        *python, program, fork = _command_line(**given)
+        return [*python, before + program, fork]
+
+    patches.set(multiprocessing.spawn, "get_command_line", with_gpus)
+
+
+def child(number: int) -> None:
+    """Have `number` emulated GPUs for the rest of this process, which an emulated program has spawned."""
+    _for_good.enter_context(emulated_gpu(gpus=number))
 
 
 def gpus(number: int) -> list[str]:

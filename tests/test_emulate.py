@@ -51,6 +51,49 @@ def test_a_script_written_for_a_gpu_runs(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_that_a_script_starts_have_its_gpus(method: str, tmp_path: Path) -> None:
+    script = tmp_path / "starts.py"
+    script.write_text(CHILDREN.replace("METHOD", method))
+    done = emulate(script, cwd=tmp_path)
+    assert done.stdout.splitlines() == ["sum 64.0 on cuda:0 of 1", "exit status 0", "exit status 1"], done.stderr
+    assert done.returncode == 0 and "errors.OutOfBounds: store of 4 bytes" in done.stderr
+    assert "starts.py:10" in done.stderr
+
+
+CHILDREN = """import sys
+import torch.multiprocessing as mp
+import torch
+import cutlass, cutlass.cute as cute
+from cutlass.cute.runtime import from_dlpack
+
+@cute.kernel
+def fill_kernel(x: cute.Tensor):
+    i, _, _ = cute.arch.thread_idx()
+    x[i] = 2.0
+
+@cute.jit
+def fill(x: cute.Tensor):
+    fill_kernel(x).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+def work(queue, n):
+    x = torch.zeros(n, device="cuda")
+    fill(from_dlpack(x))
+    queue.put(f"sum {x.sum().item()} on {x.device} of {torch.cuda.device_count()}")
+
+if __name__ == "__main__":
+    context = mp.get_context("METHOD")
+    for n in (32, 20):
+        queue = context.SimpleQueue()
+        process = context.Process(target=work, args=(queue, n))
+        process.start()
+        if n == 32:
+            print(queue.get())
+        process.join()
+        print("exit status", process.exitcode)
+"""
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("CUTETUT_ASYNC", "never"), ("CUTETUT_SCHEDULE", "foo"), ("CUTETUT_BUDGET", "x")]
 )

@@ -59,11 +59,11 @@ def decode(machine: Machine, loads: Loads | None = None) -> Program:
     end = number_of.setdefault(len(body), len(starts))
     machine.block_of_label = {label: number_of[at] for label, at in labels.items()}
     machine.block_starts = number_of
-    program = Program([], machine.block_of_label)
+    program = Program()
     for n, start in enumerate(starts):
         stop = starts[n + 1] if n + 1 < len(starts) else len(body)
         block = Block(n, body[start:stop])
-        block.successors = _successors(block, entries[start:stop], machine.block_of_label, machine, n + 1)
+        block.successors = _successors(block, entries[stop - 1], machine)
         program.blocks.append(block)
     if facts is None:
         known = constants(machine.kernel)
@@ -94,22 +94,12 @@ def _leaders(machine: Machine, entries: list[Opcode]) -> list[int]:
     return sorted(starts)
 
 
-def _successors(
-    block: Block, entries: list[Opcode], labels: dict[str, int], machine: Machine, following: int
-) -> list[int]:
-    last = block.instructions[-1]
-    if not entries[-1].ends_block:
+def _successors(block: Block, entry: Opcode, machine: Machine) -> list[int]:
+    """The blocks that may follow a block, whose last instruction has this entry."""
+    following, last = block.number + 1, block.instructions[-1]
+    if entry.targets is None:
         return [following]
-    base = last.parts[0]
-    if base == "bra":
-        target = [labels[last.operands[0].name]]  # type: ignore[union-attr]
-        return target + ([following] if last.guard is not None else [])
-    if base == "brx":
-        targets = machine.kernel.branch_targets[last.operands[1].name]  # type: ignore[union-attr]
-        return [labels[t] for t in targets]
-    if base in ("ret", "exit", "trap"):
-        return [following] if last.guard is not None else []
-    return [following]
+    return entry.targets(last, machine) + ([following] if last.guard is not None else [])
 
 
 def _decode_block(block: Block, machine: Machine, facts: Facts, around: Around) -> None:

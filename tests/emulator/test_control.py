@@ -16,6 +16,7 @@ from cutetut.emulator.errors import (
     LaunchError,
     PtxSyntaxError,
     Trap,
+    Uninitialized,
 )
 from tests.emulator.harness import Dim, kernel, run
 
@@ -86,6 +87,21 @@ def test_a_jump_table() -> None:
     END: add.u32 %r2, %r2, %r1;"""
     i = np.arange(64)
     np.testing.assert_array_equal(per_thread(body), np.choose(i % 4, [10, 20, 30, 20]) + i)
+
+
+def test_a_guarded_jump_table_lets_the_others_go_on() -> None:
+    body = """
+    setp.lt.u32 %p1, %r1, 16; and.b32 %r3, %r1, 1; mov.u32 %r4, 5;
+    TABLE: .branchtargets A, B;
+    @%p1 brx.idx %r3, TABLE;
+    add.u32 %r2, %r4, 1; bra END;
+    A: mov.u32 %r2, 10; bra END;
+    B: mov.u32 %r2, 20;
+    END:"""
+    i = np.arange(32)
+    np.testing.assert_array_equal(per_thread(body, 32), np.where(i < 16, np.where(i & 1, 20, 10), 6))
+    with pytest.raises(Uninitialized, match=r"16 threads at once|%r2"):  # only by way of the fall-through
+        per_thread(body.replace("mov.u32 %r4, 5;", ""), 32)
 
 
 def test_early_exits_leave_the_others_running() -> None:

@@ -4,6 +4,7 @@ Every error has a twin that is right, and what is right is compared with numpy.
 """
 # no `from __future__ import annotations`: CuTe DSL reads the annotations of the functions it compiles
 
+import multiprocessing.spawn
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -182,6 +183,21 @@ def test_a_move_to_another_gpu_copies() -> None:
     assert x.to("cuda:0") is x
 
 
+@pytest.mark.parametrize("module", [cudart, cuda])
+def test_cudas_copy_from_one_to_another(module: Any) -> None:
+    two = Two()
+    give, y = two.give(how="release"), torch.zeros(N, device="cuda:1")
+    give()  # the copy comes after it
+    names = ("cudaMemcpyPeer", "cudaMemcpyPeerAsync") if module is cudart else ("cuMemcpyPeer", "cuMemcpyPeerAsync")
+    for name, extra in zip(names, ((), (torch.cuda.current_stream().cuda_stream,)), strict=True):
+        y.zero_()
+        status, *_ = getattr(module, name)(y.data_ptr(), 1, two.x.data_ptr(), 0, 4 * N, *extra)
+        assert int(status) == 0
+        np.testing.assert_array_equal(y.cpu().numpy(), np.arange(N) * 2.0)
+    status, *_ = getattr(module, names[0])(y.data_ptr(), 1, two.x.data_ptr(), 0, 4 * N + 4)
+    assert "INVALID" in status.name.upper()
+
+
 def test_tensors_of_two_gpus_cannot_be_added_but_copied() -> None:
     x, y = torch.ones(2, device="cuda:0"), torch.zeros(2, device="cuda:1")
     with pytest.raises(RuntimeError, match="cuda:0 and cuda:1"):
@@ -195,6 +211,11 @@ def test_there_are_no_more_gpus_than_that() -> None:
     assert cudart.cudaSetDevice(3)[0] == cudart.cudaError_t.cudaErrorInvalidDevice
     with pytest.raises(emulate.Refused, match="1 to 8"), emulate.emulated_gpu(gpus=9):
         pass
+
+
+def test_a_spawned_process_begins_with_as_many() -> None:
+    program = multiprocessing.spawn.get_command_line(tracker_fd=5, pipe_handle=7)[-2]
+    assert program.startswith("from cutetut import emulate; emulate.child(3); from multiprocessing.spawn import")
 
 
 def test_streams_belong_to_a_gpu() -> None:
@@ -428,3 +449,67 @@ def test_a_script_that_was_given_one_gpu_gets_no_second(tmp_path: Path) -> None:
     ran = subprocess.run(warm.command("cutetut", "emulate", str(tmp_path / "two.py")), capture_output=True, text=True)
     assert ran.returncode == 1
     assert ran.stderr.endswith("Refused: 1 GPU is emulated here, not 2: cutetut emulate --gpus 2\n")
+
+
+# -- CUDA graphs ----------------------------------------------------------------------------------
+
+
+@cute.kernel
+def double_kernel(x: cute.Tensor, y: cute.Tensor):
+    tid = cute.arch.thread_idx()[0]
+    y[tid] = x[tid] * 2.0
+
+
+@cute.jit
+def double(x: cute.Tensor, y: cute.Tensor, stream: cuda.CUstream):
+    double_kernel(x, y).launch(grid=(1, 1, 1), block=(128, 1, 1), stream=stream)
+
+
+class Graph:
+    """Of one GPU: a kernel, a function of torch that uses its result, and a kernel that uses that."""
+
+    def __init__(self, gpu: int) -> None:
+        self.gpu, self.graph = gpu, torch.cuda.CUDAGraph()
+        with torch.cuda.device(gpu):
+            stream = torch.cuda.Stream()
+            self.a, self.b, self.c, self.d = (torch.zeros(128, device=f"cuda:{gpu}") for _ in range(4))
+            first, second = (
+                loaded(double, gpu, stream, each, ()) for each in ((self.a, self.b), (self.c, self.d))
+            )
+            with torch.cuda.graph(self.graph, stream=stream):
+                first()
+                torch.add(self.b, 1.0, out=self.c)
+                second()
+
+    def replay(self, value: float) -> None:
+        with torch.cuda.device(self.gpu):
+            self.a.fill_(value)
+            self.graph.replay()
+
+
+def test_graphs_of_several_gpus_do_all_in_order() -> None:
+    graphs = [Graph(gpu) for gpu in (1, 0)]
+    assert all(graph.d.sum() == 0 for graph in graphs), "a capture does nothing"
+    for value in (3.0, -5.0):
+        for graph in graphs:
+            graph.replay(value)
+        for graph in graphs:
+            np.testing.assert_array_equal(graph.d.cpu().numpy(), np.full(128, (2 * value + 1) * 2))
+
+
+def test_a_replayed_graph_and_a_kernel_of_another_gpu_wait_for_each_other() -> None:
+    two = Two()
+    give, stream, graph = two.give(), torch.cuda.Stream("cuda:1"), torch.cuda.CUDAGraph()
+    take = two.take(stream=stream)
+    with torch.cuda.device(1), torch.cuda.graph(graph, stream=stream):
+        take()
+    with torch.cuda.device(1):
+        graph.replay()  # spins until the launch below
+    give()
+    two.done()
+
+
+def test_a_graph_in_a_graph_is_refused_on_several_gpus() -> None:
+    inner, outer = Graph(0), torch.cuda.CUDAGraph()
+    with pytest.raises(RuntimeError, match="a graph in a graph"), torch.cuda.graph(outer):
+        inner.graph.replay()

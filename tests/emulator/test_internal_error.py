@@ -11,13 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from cutlass.cute.runtime import from_dlpack
 
 from cutetut.emulator import ptx
 from cutetut.emulator.errors import InternalError, OutOfBounds, PtxSyntaxError
+from cutetut.emulator.host import launches
 from cutetut.emulator.machine.opcodes import OPS
 from cutetut.emulator.machine.pending import Operation, Pending
 from cutetut.emulator.units import load_all
 from tests import warm
+from tests.emulator.dsl_kernels import reverse
 from tests.emulator.harness import kernel, run
 
 pytestmark = pytest.mark.emulator
@@ -62,6 +66,15 @@ def test_a_failure_when_a_copy_completes_names_the_copy() -> None:
     with pytest.raises(InternalError, match="while it completed the copy of 16 bytes: KeyError: 'lost'") as error:
         pending.complete_all()
     assert error.value.operation is copy
+
+
+def test_a_failure_before_a_launch_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    cause = RuntimeError("Attempted to access the data pointer on an invalid python storage.")
+    monkeypatch.setattr(launches, "possible_pointers", fails(cause))
+    x = from_dlpack(torch.zeros(128))
+    with pytest.raises(InternalError, match="while it looked for the memory that the launch may use: Run") as error:
+        reverse(x, x)
+    assert "report it" in str(error.value) and error.value.__cause__ is cause
 
 
 @pytest.mark.parametrize("passing", [KeyboardInterrupt(), MemoryError(), BrokenPipeError()])

@@ -193,6 +193,104 @@ told([y.tolist(), z.tolist(), objects, w.item(), dist.get_rank(outer)])
         assert w == (1 if rank == 1 else 2) and within == (0, -1, 1)[rank]
 
 
+KERNEL = NCCL + """
+import cuda.bindings.driver as cuda
+import cutlass, cutlass.cute as cute
+from cutlass.cute.runtime import from_dlpack
+from torch.nn.parallel import DistributedDataParallel
+
+@cute.kernel
+def double_kernel(x: cute.Tensor, y: cute.Tensor):
+    i, _, _ = cute.arch.thread_idx()
+    y[i] = x[i] * 2.0
+
+@cute.jit
+def double(x: cute.Tensor, y: cute.Tensor, stream: cuda.CUstream):
+    double_kernel(x, y).launch(grid=(1, 1, 1), block=(8, 1, 1), stream=stream)
+
+def twice(x):
+    y = torch.empty_like(x)
+    flat = [from_dlpack(each.detach().reshape(-1)) for each in (x, y)]
+    double(*flat, cuda.CUstream(torch.cuda.current_stream().cuda_stream))
+    return y
+"""
+TWICE = KERNEL + """
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return twice(x)
+    @staticmethod
+    def backward(ctx, gradient):
+        return twice(gradient.contiguous())
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 4, bias=False)
+    def forward(self, x):
+        return Twice.apply(self.linear(x))
+
+torch.manual_seed(rank)
+net = Net().cuda()
+before = net.linear.weight.tolist()
+parallel = DistributedDataParallel(net, device_ids=[rank])
+x = torch.arange(6.0, device="cuda").reshape(2, 3) + 10 * rank
+parallel(x).sum().backward()
+weight = net.linear.weight
+told([before, weight.tolist(), weight.grad.tolist(), str(weight.grad.device)])
+"""
+
+
+def test_data_parallel_training_around_a_kernel_against_numpy(ranks: Run) -> None:
+    (first, *zero), (second, *one) = right(ranks(TWICE))
+    assert first != second and zero[0] == one[0] == first, "all begin with rank 0's weights"
+    x = np.arange(6.0).reshape(2, 3)
+    mean = np.mean([2 * (x + 10 * rank).sum(axis=0) for rank in range(2)], axis=0)  # of d(sum of 2 W x) / dW
+    np.testing.assert_array_equal(zero[1], np.tile(mean, (4, 1)))
+    assert zero[1] == one[1] and (zero[2], one[2]) == ("cuda:0", "cuda:1")
+
+
+def test_a_graph_on_each_ranks_gpu_and_collectives_between_replays(ranks: Run) -> None:
+    text = KERNEL + """
+x, graph, stream = torch.ones(8, device="cuda"), torch.cuda.CUDAGraph(), torch.cuda.Stream()
+twice(x)  # loads the kernel
+with torch.cuda.graph(graph, stream=stream):
+    {inside}
+    y = twice(x) + rank
+    z = twice(y)
+for step in range(2):
+    graph.replay()
+    dist.all_reduce(z)
+    x.copy_(z)
+told(x.tolist())
+"""
+    x = np.ones(8)
+    for _ in range(2):
+        x = sum((2 * x + rank) * 2 for rank in range(2))
+    assert right(ranks(text.format(inside=""))) == [x.tolist()] * 2
+    status, _, err = ranks(text.format(inside="dist.all_reduce(x)"))
+    assert status == 1 and "all_reduce in a CUDA graph is not emulated" in err and "between two replays" in err
+
+
+def test_functional_collectives_of_what_a_kernel_wrote_against_numpy(ranks: Run) -> None:
+    told = right(ranks(KERNEL + """
+import torch.distributed._functional_collectives as functional
+group = dist.group.WORLD
+found = []
+for collective in (lambda x: functional.all_reduce(x, "sum", group), lambda x: functional.broadcast(x, 1, group),
+                   lambda x: functional.all_gather_single(x, 0, group),
+                   lambda x: functional.reduce_scatter_single(x, "sum", 0, group)):
+    found.append(collective(twice(torch.arange(8.0, device="cuda") + rank)))
+told([[each.tolist() for each in found], [str(each.device) for each in found]])
+"""))  # fmt: skip
+    x = [2 * (np.arange(8.0) + rank) for rank in range(2)]
+    for rank, (values, devices) in enumerate(told):
+        wanted = [x[0] + x[1], x[1], np.concatenate(x), (x[0] + x[1])[4 * rank : 4 * rank + 4]]
+        for value, expected in zip(values, wanted, strict=True):
+            np.testing.assert_array_equal(value, expected)
+        assert devices == [f"cuda:{rank}"] * 4
+
+
 def test_collectives_under_way_beside_other_work(ranks: Run) -> None:
     found = right(ranks(NCCL + """
 xs = [torch.full((3,), float(i * (rank + 1)), device="cuda") for i in range(4)]

@@ -12,7 +12,7 @@ import pytest
 
 from cutetut.cli import _with_kinds, parser
 from cutetut.emulate import run as emulate
-from cutetut.emulator.checks.tolerance import Tolerance, Waiver
+from cutetut.emulator.checks.tolerance import KINDS, Tolerance, Waiver
 from cutetut.emulator.errors import (
     DivergentBarrier,
     EmulatorError,
@@ -73,7 +73,7 @@ CASES = [
 def test_a_warning_in_place_of_an_error(
     kind: str, lines: str, error: type[EmulatorError], wanted: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others = ",".join({"uninitialized", "shuffle", "race"} - {kind})
+    others = ",".join({*KINDS} - {kind})
     monkeypatch.setenv("CUTETUT_WARN", others)
     with pytest.raises(error) as found:
         launch(lines)

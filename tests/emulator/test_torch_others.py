@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import io
+import pickle
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.testing._internal.two_tensor import TwoTensor
 
-from cutetut.emulator.host import cuda_torch, pool, torch_streams
+from cutetut.emulator.host import cuda_torch, live, pool, torch_streams
+from cutetut.emulator.host.cuda_api import CudaCallError
 from cutetut.emulator.host.patches import Patches
 
 pytestmark = pytest.mark.emulator
@@ -41,6 +45,24 @@ def test_threads_see_the_device() -> None:
     with ThreadPoolExecutor(2) as workers:
         seen += [future.result() for future in [workers.submit(work) for _ in range(4)]]
     assert seen == [True] * 5
+
+
+def test_a_tensor_on_the_device_is_not_sent_to_another_process() -> None:
+    there, here = torch.arange(4.0, device="cuda"), torch.arange(3)
+    for value in (there, there[1:], [there], torch.nn.Parameter(there), there.untyped_storage()):
+        with pytest.raises(CudaCallError, match="sent to another process"):
+            ForkingPickler.dumps(value)
+    assert pickle.loads(ForkingPickler.dumps(here)).tolist() == [0, 1, 2]
+    assert pickle.loads(ForkingPickler.dumps(there.cpu())).tolist() == [0, 1, 2, 3]
+
+
+def test_a_tensor_that_wraps_others_has_no_memory_of_its_own() -> None:
+    x = torch.arange(4.0, device="cuda")
+    wrapped = TwoTensor(torch.ones(4), torch.ones(4)) + x  # as is a DTensor, or a result of a functional collective
+    assert wrapped.is_cuda and wrapped.a.tolist() == [1.0, 2.0, 3.0, 4.0]
+    for find in (pool.find, live.search):
+        assert (found := find(x.data_ptr() + 4)) is not None and found[:2] == (x.data_ptr(), 16)
+    assert pool.gpu_of(x.data_ptr()) == 0
 
 
 def _through_a_file(value: Any, **options: Any) -> Any:

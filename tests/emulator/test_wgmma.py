@@ -348,3 +348,29 @@ def test_registers_of_a_wgmma_under_way_are_named_by_their_operand(use: str, say
         run(kernel(text), np.zeros(1), block=(128, 1, 1))
     assert re.match(says, error.value.what) and hint in error.value.hint
     run(kernel(text.replace(use, "").replace("aligned 0;", f"aligned 0; {use}")), np.zeros(1), block=(128, 1, 1))
+
+
+@pytest.mark.emulator
+def test_an_element_of_a_may_be_read_under_way_where_the_user_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"""mov.u32 %r20, 0; {IN_FLIGHT.replace("mov.u32 %r12, 0;", "mov.u32 %r12, %tid.x;")} add.u32 %r20, %r12, 1;
+    wgmma.wait_group.sync.aligned 0;
+    ld.param.b64 %rd1, [p0]; mul.wide.u32 %rd2, %r1, 4; add.u64 %rd2, %rd1, %rd2; st.global.b32 [%rd2], %r20;"""
+    monkeypatch.setenv("CUTETUT_WARN", "uninitialized,shuffle,race")
+    with pytest.raises(InFlight, match="%r12 is read"):
+        run(kernel(text), np.zeros(128, np.uint32), block=(128, 1, 1))
+    for variable, value in (("WARN", "fragment"), ("WAIVE", f"fragment@PTX:{line_of(kernel(text), 'add.u32 %r20')}")):
+        monkeypatch.delenv("CUTETUT_WARN", raising=False)
+        monkeypatch.setenv(f"CUTETUT_{variable}", value)
+        out = np.zeros(128, np.uint32)
+        with pytest.warns(EmulatorWarning, match="fragment: "):
+            run(kernel(text), out, block=(128, 1, 1))
+        np.testing.assert_array_equal(out, np.arange(128) + 1)
+    monkeypatch.setenv("CUTETUT_WARN", "1")
+    for use in ("add.u32 %r12, %r20, 1;", "add.f32 %f9, %f2, %f2;"):
+        with pytest.raises(InFlight, match="is written" if "%r12," in use else "is read"):
+            run(kernel(text.replace("add.u32 %r20, %r12, 1;", use)), np.zeros(128, np.uint32), block=(128, 1, 1))
+
+
+def line_of(text: str, part: str) -> int:
+    """The line of a kernel's PTX in which something stands."""
+    return 1 + text[: text.index(part)].count("\n")

@@ -1,10 +1,11 @@
 """Errors that the user lets a kernel go on after: undefined in PTX, but often harmless on the hardware.
 
-Three kinds can be tolerated, because going on is possible after them:
+Four kinds can be tolerated, because going on is possible after them:
 
     uninitialized   a register or shared memory is used that nothing has written: it holds what it happens to hold
     shuffle         the member mask of a warp-wide instruction is not that of the lanes that execute it
     race            accesses to the same memory that nothing orders
+    fragment        an element of A is read from its register while a WGMMA reads it, too
 
 CUTETUT_WARN=1 turns all of them into warnings, CUTETUT_WARN=race,shuffle some.  CUTETUT_WAIVE=KIND@FILE:LINE (several
 with ; between them) accepts one kind at one line; FILE is the end of a path, or a place as errors name it, such as
@@ -27,7 +28,7 @@ from ..errors import EmulatorError, LaunchError, warn
 from ..ptx.source import describe
 from ..ptx.syntax import Instruction
 
-KINDS = ("uninitialized", "shuffle", "race")
+KINDS = ("uninitialized", "shuffle", "race", "fragment")
 WARN, WAIVE = "CUTETUT_WARN", "CUTETUT_WAIVE"
 _shown: dict[Any, Any] = {}  # what Python's warnings have shown: the same text is shown once, launch after launch
 

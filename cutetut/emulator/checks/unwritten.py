@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Names:
-    """The registers of one instruction by what it does with them, as they stand; `read` are the others as a set.
+    """The registers of one instruction by what it does with them.
 
-    `passed_on` reach nothing but the result: the operands of arithmetic, and what a shuffle moves.
+    `written` and `others` are in the order in which the instruction names them. `read` are those whose values it
+    needs. `passed_on` are those of them that reach nothing but the result: operands of arithmetic, and what a shuffle
+    moves.
     """
 
     written: tuple[str, ...]

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from . import stream_order
+from . import gpus, stream_order
 from .stream_order import Known, Moment, Order
 
 Step = Callable[[Moment], None]
@@ -46,11 +46,14 @@ class Graph:
             step(moment)
 
     def launch(self, stream: int) -> None:
-        """Run it on a stream, or as part of what the stream captures."""
-        if capturing(stream):
-            add(self.run_as_part, issue(stream))
-        else:
+        """Run it on a stream, or as part of what the stream captures. Raises CaptureError for that on several GPUs."""
+        stream = stream_order.on_gpu(stream, gpus.current)
+        if not capturing(stream):
             self.run(stream)
+        elif gpus.several():
+            raise CaptureError("a graph in a graph is not emulated on several GPUs: replay one after the other")
+        else:
+            add(self.run_as_part, issue(stream))
 
     def copy(self) -> Graph:
         """Another executable of the same work: the two may run at the same time."""

@@ -12,7 +12,7 @@ from typing import Any
 from .. import launch, ptx
 from ..checks.peers import Peer
 from ..checks.tensormaps import MAP_BYTES
-from ..errors import LaunchError
+from ..errors import LaunchError, own_failures
 from ..machine import machine, multicast
 from ..machine.memory import Closed, GlobalMemory
 from ..machine.residents import SM_COUNT, blocks_per_sm
@@ -127,8 +127,7 @@ class Launch:
             where = f"by rank {ranks.number()} {where}" if ranks.several() else where
             together.issue(together.Issued(moment, self.gpu, where, self._begin, self._ended))
             return
-        memory = reachable(possible_pointers(self.kernel.function, self.params), self.arguments)
-        fresh.watch(memory)
+        memory = self._memory()
         previous = _written.pop(self.stream, None)  # of a launch that fails, nothing is left
         report = launch.launch(
             self.kernel.library.module,
@@ -163,10 +162,16 @@ class Launch:
             )
         return stream
 
+    def _memory(self) -> GlobalMemory:
+        """What it may touch, while the launches of other GPUs that are under way touch theirs."""
+        with own_failures("it looked for the memory that the launch may use"):
+            memory = reachable(possible_pointers(self.kernel.function, self.params), self.arguments, self.gpu)
+            fresh.watch(memory, together.memories())
+        return memory
+
     def _begin(self, peer: Peer) -> launch.UnderWay:
         """Start it among the launches of other GPUs."""
-        memory = reachable(possible_pointers(self.kernel.function, self.params), self.arguments, self.gpu)
-        fresh.watch(memory, together.memories())
+        memory = self._memory()
         shape = machine.Launch(
             self.grid, self.block, self.attributes.cluster, self.shared, tuple(self.params),
             self.attributes.cooperative, self.stream, self.attributes.programmatic, _written.pop(self.stream, None),

@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from ..machine import multicast
-from . import fresh, gpus
+from . import fresh, gpus, pool
 from .dlpack import Span, label
 
 # Whether a tensor counts as device memory.  Without a GPU every tensor does, unless a script that was
@@ -232,13 +231,10 @@ def _reachable() -> list[torch.Tensor]:
 
 
 def _holds(tensor: torch.Tensor, address: int) -> bool:
-    if tensor.layout != torch.strided or tensor.device.type != "cpu" or issubclass(type(tensor), FakeTensor):
+    if tensor.layout != torch.strided or tensor.device.type != "cpu" or not pool.has_memory(tensor):
         return False
-    try:
-        storage = tensor.untyped_storage()
-        start = storage.data_ptr()
-    except RuntimeError:  # a wrapper without bytes, as vmap or torch.compile make them
-        return False
+    storage = tensor.untyped_storage()
+    start = storage.data_ptr()
     return start <= address < start + storage.nbytes()
 
 

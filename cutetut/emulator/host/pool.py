@@ -31,13 +31,23 @@ def keep(tensor: torch.Tensor) -> None:
     """Note the memory of a new tensor on the device, and how messages call it."""
     global _bytes
     storage = tensor.untyped_storage()
-    if storage._cdata in _kept or isinstance(tensor, FakeTensor):
+    if storage._cdata in _kept or not has_memory(tensor):
         return
     shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
     _kept[storage._cdata] = storage, label("a tensor", shape, dtype)
     _bytes += storage.nbytes()
     if _bytes > _sweep_at:
         _sweep()
+
+
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has bytes of its own: fake ones have none, nor have wrappers around others, as DTensor is."""
+    if isinstance(tensor, FakeTensor):
+        return False
+    try:
+        return bool(tensor.untyped_storage().data_ptr())
+    except RuntimeError:
+        return False
 
 
 def find(address: int) -> tuple[int, int, str] | None:

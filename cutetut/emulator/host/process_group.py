@@ -7,15 +7,17 @@ current stream has been given, and `wait()` makes the stream wait.  On tensors o
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
+from torch.distributed import distributed_c10d
 
 from ..errors import EmulatorError
-from . import collectives, exchanges, ranks, stream_order
+from . import collectives, exchanges, graphs, ranks, stream_order
 from .collectives import Call
 from .cuda_api import CudaCallError
 from .exchanges import HOST, Exchange, Part, touch
@@ -144,9 +146,15 @@ class Group(dist.ProcessGroup):
         return self.calls[key]
 
     def _device_of(self, call: Call) -> int:
-        """The GPU whose work a call is. Raises RuntimeError for tensors that the group's backend does not serve."""
+        """The GPU whose work a call is. Raises RuntimeError for tensors that the group's backend does not serve.
+
+        PyTorch's C++ copies a GPU's tensors into some of its own, which lie in host memory here, and goes on when their
+        bytes are there: a call of its own is the host's.
+        """
         tensors = [*call.inputs, *call.outputs]
         found = {gpu_of(tensor) for tensor in tensors}
+        if None in found and _from_cpp():
+            return HOST
         kind = "cpu" if None in found else "cuda"
         if kind not in self.devices:
             raise RuntimeError(f"No backend type associated with device type {kind}")
@@ -160,6 +168,8 @@ class Group(dist.ProcessGroup):
     def _meet(self, call: Call, gpu: int, key: tuple[Any, ...], members: tuple[int, ...], lane: Any) -> Part:
         """Come to where the ranks of an exchange meet; they all name the same key."""
         order = stream_order.program
+        if gpu != HOST and graphs.capturing(current_stream(gpu).number):
+            raise CudaCallError(f"{call.what} in a CUDA graph is not emulated", hint="call it between two replays")
         after = order.host if gpu == HOST else join(order.now(current_stream(gpu).number), self.after)
         exchange = _meetings.get(key)
         if exchange is None:
@@ -353,6 +363,18 @@ class Group(dist.ProcessGroup):
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Work:
         raise CudaCallError("recv from any rank is not emulated", hint="NCCL has none: name the rank it comes from")
+
+
+def _from_cpp() -> bool:
+    """Whether PyTorch's C++, which leaves no frame, calls this file, and not torch.distributed or a program.
+
+    Calls of DistributedDataParallel and functional collectives are such.
+    """
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    name = str(frame.f_globals.get("__name__", ""))
+    return name.startswith("torch.") and name != distributed_c10d.__name__
 
 
 def _list(tensors: Any) -> list[torch.Tensor]:

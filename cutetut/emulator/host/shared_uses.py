@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..machine import multicast
-from . import exchanges, gpus, shared_memory, stream_order, torch_waits
+from . import exchanges, gpus, pool, shared_memory, stream_order, torch_waits
 from .cuda_api import CudaCallError
 from .torch_streams import current_stream
 
@@ -21,7 +21,11 @@ def call(
     Raises MissingBarrier where a collective uses them whose end nothing has waited for, or another GPU's kernel that
     nothing orders before it.
     """
-    if not tensors or name in torch_waits.NO_WAIT or name in torch_waits.VIEWS:
+    if name in torch_waits.NO_WAIT or name in torch_waits.VIEWS:
+        return func(*args, **kwargs)
+    with torch._C.DisableTorchFunction():
+        tensors = [tensor for tensor in tensors if pool.has_memory(tensor)]
+    if not tensors:
         return func(*args, **kwargs)
     uses = [(tensor, writes) for tensor, writes in _uses(name, args, kwargs) if any(tensor is one for one in tensors)]
     with torch._C.DisableTorchFunction():

@@ -25,7 +25,7 @@ import torch.utils._device
 from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
 
-from . import gpus, nvshmem, process_group, ranks, stream_order, symmetric, torch_streams
+from . import gpus, graphs, nvshmem, process_group, ranks, stream_order, symmetric, torch_streams
 from .cuda_api import CudaCallError
 from .patches import Patches
 from .process_group import Group
@@ -84,6 +84,7 @@ def slots() -> list[Slot]:
         _modules(),
         ranks.attribute(importlib._bootstrap, "_module_locks", dict),  # one may wait for another in an import
         ranks.attribute(gpus, "current"),
+        ranks.attribute(graphs, "_capture"),
         Slot(torch_streams.state, torch_streams.set_state),
         Slot(lambda: None, _set_rank),
         ranks.attribute(torch.utils._device, "CURRENT_DEVICE"),

@@ -15,7 +15,7 @@ from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from . import graphs, stream_order
+from . import gpus, graphs, stream_order, together
 from .cuda_api import CudaCallError, new_handle
 from .stream_order import Moment
 from .torch_streams import Stream, current_stream
@@ -56,8 +56,10 @@ def _effects(func: Any, args: Any, kwargs: Any) -> tuple[list[torch.Tensor], boo
     return written, is_view and not written
 
 
-def _again(func: Any, args: Any, kwargs: Any, result: Any, _moment: Moment) -> None:
-    """Do an operation again and leave its result where the captured one is."""
+def _again(func: Any, args: Any, kwargs: Any, result: Any, moment: Moment) -> None:
+    """Do an operation again, behind the launches before it, and leave its result where the captured one is."""
+    if gpus.several():
+        together.run_until(lambda each: moment.after(each.moment), f"torch's {func.__name__} in a graph")
     with torch._C.DisableTorchFunction(), torch.no_grad():
         fresh = func(*args, **kwargs)
         for old, new in zip(tree_leaves(result), tree_leaves(fresh), strict=True):

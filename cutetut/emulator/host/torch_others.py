@@ -1,4 +1,4 @@
-"""Parts of torch besides torch.cuda that know devices: threads, files, autocast, attention's backends, the profiler."""
+"""Parts of torch besides torch.cuda that know devices: threads, processes, files, autocast, attention, the profiler."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
 import torch.nn.attention
+from torch.multiprocessing.reductions import reduce_storage
 from torch.profiler import ProfilerActivity
 from torch.profiler import profiler as torch_profiler
 
+from .cuda_api import CudaCallError
 from .patches import Patches
 from .torch_functions import is_cuda
 
@@ -35,6 +38,8 @@ def install(patches: Patches, marks: Marks) -> None:
     serialization, attention = torch.serialization, torch.nn.attention
     thread, autocast, profile = threading.Thread, torch.amp.autocast_mode.autocast, torch_profiler._KinetoProfile
     patches.set(thread, "_bootstrap_inner", _in_mode(vars(thread)["_bootstrap_inner"], marks))
+    ForkingPickler.register(torch.UntypedStorage, _of_one_process(marks))
+    patches.later(lambda: ForkingPickler.register(torch.UntypedStorage, reduce_storage))
     patches.set(serialization, "location_tag", _tag(serialization.location_tag, marks))
     patches.set(serialization, "default_restore_location", _restore(serialization.default_restore_location, marks))
     patches.set(torch, "from_dlpack", _shared(torch.from_dlpack, marks))
@@ -53,6 +58,19 @@ def _in_mode(original: Wrapped, marks: Marks) -> Wrapped:
             return original(self)
 
     return run
+
+
+def _of_one_process(marks: Marks) -> Wrapped:
+    """What multiprocessing sends to another process: memory of the device is this process's."""
+
+    def reduce(storage: torch.UntypedStorage) -> Any:
+        if marks.storage_on_device(storage):
+            raise CudaCallError(
+                "a tensor on the device is sent to another process, which is not emulated", hint="send its .cpu()"
+            )
+        return reduce_storage(storage)
+
+    return reduce
 
 
 def _tag(original: Wrapped, marks: Marks) -> Wrapped:

@@ -28,6 +28,7 @@ from .threads import Selection as Selection
 from .threads import Step as Step
 
 Decoder = Callable[[Instruction, Machine], Step]
+Targets = Callable[[Instruction, Machine], list[int]]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Opcode:
     results: int = 1
     joins: int | str | None = None
     ends_block: bool = False  # its step returns where to go next
+    targets: Targets | None = None  # the blocks to which it may send threads, if not to the next
     stores: int | None = None
     passes_on: int | None = None
     adds_if: int | None = None
@@ -172,6 +174,7 @@ def opcode(
     results: int = 1,
     joins: int | str | None = None,
     ends_block: bool = False,
+    targets: Targets | None = None,
     stores: int | None = None,
     effect: Effect | None = None,
     passes_on: int | None = None,
@@ -191,7 +194,7 @@ def opcode(
             if effect is not None:
                 effects.describe(name, effect)
             OPS[name] = Opcode(
-                name, unit, forms, section, decode, results, joins, ends_block, stores, passes_on, adds_if
+                name, unit, forms, section, decode, results, joins, ends_block, targets, stores, passes_on, adds_if
             )
         return decode
 

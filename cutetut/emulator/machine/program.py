@@ -37,7 +37,6 @@ class Block:
 
 @dataclass
 class Program:
-    """All blocks of a kernel, and those that labels name."""
+    """All blocks of a kernel."""
 
-    blocks: list[Block]
-    block_of_label: dict[str, int]
+    blocks: list[Block] = field(default_factory=list)

@@ -12,8 +12,8 @@ import numpy as np
 
 from .rounding import F16, F32, UINT, bfloat_nearest, bfloat_value, extreme, flush32
 
-Update = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (old values, others) -> new values, of one of DTYPES
-DTYPES: dict[str, type] = {  # how numpy sees an element; it has no bfloat16, so that stays bits
+Update = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (old values, others) -> new values, of one of ELEMENTS
+ELEMENTS: dict[str, type] = {  # how numpy sees an element; it has no bfloat16, so that stays bits
     "u8": np.uint8, "u16": np.uint16, "b16": np.uint16, "b32": np.uint32, "b64": np.uint64, "u32": np.uint32,
     "s32": np.int32, "u64": np.uint64, "s64": np.int64, "f32": np.float32, "f64": np.float64, "f16": np.float16,
     "bf16": np.uint16,

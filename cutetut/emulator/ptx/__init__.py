@@ -1,7 +1,8 @@
 """PTX text and what it parses to.
 
 It knows the grammar, and what can be read off a kernel without running it: constants, loops, source lines.  It must
-not know how an instruction is executed, nor which instructions there are.
+not know how an instruction is executed.  Of instructions it knows branches, and the few by which compilers put
+constants and the answers of waits into registers; what others do, units say when they register them (effects.py).
 """
 
 from .parser import parse

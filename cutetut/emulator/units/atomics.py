@@ -16,7 +16,7 @@ from ..machine.access import Access, Kind
 from ..machine.memory import HOST, index
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import addresses, elements_of
-from ..numbers.reductions import DTYPES, UFUNCS, update
+from ..numbers.reductions import ELEMENTS, UFUNCS, update
 from ..numbers.rounding import UINT
 from ..ptx.effects import Effect
 from ..ptx.syntax import BYTES, Operand, Register, Sink
@@ -137,7 +137,7 @@ class Atomic:
         expected = 2 + (form.operation == "cas") + form.cache_hint
         if len(operands) != expected:
             raise unsupported(inst, f"{len(operands)} operands, where the address and {expected - 1} more are expected")
-        self.dtype = np.dtype(DTYPES[form.element])
+        self.dtype = np.dtype(ELEMENTS[form.element])
         self.unit = self.dtype.itemsize
         self.elements = max(form.vector, 1) * form.packed
         self.total = self.unit * self.elements

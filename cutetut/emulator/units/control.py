@@ -16,36 +16,51 @@ if TYPE_CHECKING:
     from ..ptx.syntax import Instruction
 
 
-@opcode("bra", unit="control", forms="{.uni} label", section="9.7.12.3", results=0, ends_block=True)
-def decode_bra(inst: Instruction, machine: Machine) -> Step:
-    """Go to a label; a guarded branch leaves the other threads on the next block."""
+def target(inst: Instruction, machine: Machine) -> list[int]:
+    """The block that a branch names by its label."""
     label = inst.operands[0]
     if not isinstance(label, Symbol):
         raise unsupported(inst, "the target must be a label")
-    target = machine.block_of_label[label.name]
-    return lambda sel: target
+    return [machine.block_of_label[label.name]]
 
 
-@opcode("brx.idx", unit="control", forms="{.uni} index, list", section="9.7.12.4", results=0, ends_block=True)
-def decode_brx(inst: Instruction, machine: Machine) -> Step:
-    """Go to the label that an index selects from a list."""
-    index = machine.source(inst.operands[0], np.uint32)
+def listed(inst: Instruction, machine: Machine) -> list[int]:
+    """The blocks among which an indexed branch chooses."""
     name = inst.operands[1]
     if not isinstance(name, Symbol):
         raise unsupported(inst, "the targets must be a .branchtargets list")
-    labels = machine.kernel.branch_targets[name.name]
-    targets = np.array([machine.block_of_label[label] for label in labels], np.int32)
+    return [machine.block_of_label[label] for label in machine.kernel.branch_targets[name.name]]
+
+
+def nowhere(inst: Instruction, machine: Machine) -> list[int]:
+    """A thread ends."""
+    return []
+
+
+@opcode("bra", unit="control", forms="{.uni} label", section="9.7.12.3", results=0, ends_block=True, targets=target)
+def decode_bra(inst: Instruction, machine: Machine) -> Step:
+    """Go to a label; a guarded branch leaves the other threads on the next block."""
+    (block,) = target(inst, machine)
+    return lambda sel: block
+
+
+@opcode("brx.idx", unit="control", forms="{.uni} index, list", section="9.7.12.4", results=0, ends_block=True,
+        targets=listed)  # fmt: skip
+def decode_brx(inst: Instruction, machine: Machine) -> Step:
+    """Go to the label that an index selects from a list."""
+    index = machine.source(inst.operands[0], np.uint32)
+    targets: np.ndarray = np.array(listed(inst, machine), np.int32)
     return lambda sel: targets[index[sel]]
 
 
 @opcode("ret", "exit", unit="control", role="exits", forms="{.uni}", section="9.7.12.6, 9.7.12.7", results=0,
-        ends_block=True)  # fmt: skip
+        ends_block=True, targets=nowhere)  # fmt: skip
 def decode_exit(inst: Instruction, machine: Machine) -> Step:
     """The end of a thread: a kernel's ret is its exit."""
     return lambda sel: machine.scheduler.exit(sel)
 
 
-@opcode("trap", unit="control", section="9.7.19.4", results=0, ends_block=True)
+@opcode("trap", unit="control", section="9.7.19.4", results=0, ends_block=True, targets=nowhere)
 def decode_trap(inst: Instruction, machine: Machine) -> Step:
     """Abort the launch."""
 

@@ -19,7 +19,7 @@ from ..machine.access import SCOPES, SYS, Access, Kind
 from ..machine.memory import HOST, index, threads_of
 from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import addresses, elements_of
-from ..numbers.reductions import DTYPES, update
+from ..numbers.reductions import ELEMENTS, update
 from ..numbers.rounding import UINT, bfloat_nearest, bfloat_value
 from ..ptx.syntax import BYTES, Operand
 from .atomics import HALVES, Atomic, Reduction, halves
@@ -99,7 +99,7 @@ def _everywhere(address: np.ndarray, sel: Selection) -> list[np.ndarray]:
 
 def _rows(inst: Instruction, machine: Machine, operand: Operand, form: _Form, target: bool) -> list[np.ndarray]:
     """A row of bits for each element."""
-    items, unit = elements_of(operand), np.dtype(DTYPES[form.element]).itemsize
+    items, unit = elements_of(operand), np.dtype(ELEMENTS[form.element]).itemsize
     if len(items) != max(form.vector, 1):
         raise unsupported(inst, f"{len(items)} registers for {max(form.vector, 1)} values")
     row = machine.target if target else machine.source
@@ -110,7 +110,7 @@ def _rows(inst: Instruction, machine: Machine, operand: Operand, form: _Form, ta
 
 def _reducer(form: _Form) -> Callable[[Sequence[np.ndarray]], np.ndarray]:
     """Of one element of each GPU's memory, as bits, to the result's bits."""
-    dtype = np.dtype(DTYPES[form.element])
+    dtype = np.dtype(ELEMENTS[form.element])
     step = update(form.operation, form.element)
 
     def reduce(values: Sequence[np.ndarray]) -> np.ndarray:
@@ -131,7 +131,7 @@ def decode_ld_reduce(inst: Instruction, machine: Machine) -> Step:
     """Load what each GPU holds in one place, and reduce it."""
     form = _form(inst, "ld_reduce")
     rows = _rows(inst, machine, inst.operands[0], form, True)
-    unit = np.dtype(DTYPES[form.element]).itemsize
+    unit = np.dtype(ELEMENTS[form.element]).itemsize
     address, host, memory = addresses(inst, machine, inst.operands[1]), HOST[unit], machine.memory
     access, reduce = _access(inst, machine, unit * len(rows), Kind.LOAD), _reducer(form)
 
@@ -150,7 +150,7 @@ def decode_st(inst: Instruction, machine: Machine) -> Step:
     form = _form(inst, "st")
     form = replace(form, type="b32") if form.packed == 2 else form
     rows = _rows(inst, machine, inst.operands[1], form, False)
-    unit = np.dtype(DTYPES[form.element]).itemsize
+    unit = np.dtype(ELEMENTS[form.element]).itemsize
     address, host, memory = addresses(inst, machine, inst.operands[0]), HOST[unit], machine.memory
     access = _access(inst, machine, unit * len(rows), Kind.STORE)
     access = replace(access, values=lambda sel: [row[sel] for row in rows])

@@ -23,7 +23,7 @@ from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import addresses, elements_of
 from ..machine.pending import Operation
 from ..machine.ranges import scattered
-from ..numbers.reductions import DTYPES, update
+from ..numbers.reductions import ELEMENTS, update
 from ..numbers.rounding import UINT
 from ..ptx.effects import Effect
 from ..ptx.syntax import BYTES
@@ -147,13 +147,13 @@ def decode_reduction(inst: Instruction, machine: Machine) -> Step:
         raise unsupported(inst)
     remote, function = _Remote(inst, machine, 1), update(words[2], kind)
     access = machine.checks.uses(Access(inst.index, remote.unit, Kind.REMOTE, CLUSTER))
-    memory: np.ndarray = HOST[remote.unit].view(DTYPES[kind])
+    memory: np.ndarray = HOST[remote.unit].view(ELEMENTS[kind])
 
     def step(sel: Selection) -> None:
         threads = threads_of(sel)
         hosts = machine.shared.reach(remote.to(threads), remote.unit, threads, True)
         machine.unit(AsyncOrdering).claim_many(hosts, threads, access)
-        values = remote.values[0][threads].view(DTYPES[kind])
+        values = remote.values[0][threads].view(ELEMENTS[kind])
 
         def apply(at: np.ndarray) -> None:
             for position in at.tolist():  # several threads may name one place

@@ -26,7 +26,7 @@ from ..machine.opcodes import Selection, Step, opcode, unsupported
 from ..machine.operands import address_of, addresses, elements_of
 from ..machine.pending import Operation
 from ..machine.ranges import consecutive
-from ..numbers.reductions import DTYPES, OPERATIONS, update
+from ..numbers.reductions import ELEMENTS, OPERATIONS, update
 from ..ptx.syntax import Group, Operand
 from .bulk_groups import BulkGroups
 from .mbarrier import Mbarriers
@@ -438,5 +438,5 @@ def combine(reduction: str | None, element: str, where: np.ndarray, unit: np.nda
         unit[where] = values
         return
     kind = element.replace("tf32", "f32").removesuffix(".ftz")
-    memory: np.ndarray = unit.view(DTYPES[kind])
-    memory[where] = update(reduction, kind)(memory[where], values.view(DTYPES[kind]))
+    memory: np.ndarray = unit.view(ELEMENTS[kind])
+    memory[where] = update(reduction, kind)(memory[where], values.view(ELEMENTS[kind]))

@@ -32,6 +32,8 @@ NEVER = -1  # no wgmma.fence yet
 FENCE = "wgmma.fence (warpgroup.fence) before the first WGMMA and after every other use of its registers"
 UNFENCED = "missing-wgmma-fence"
 VALUES: dict[str, type] = {"f32": np.float32, "f16": np.float16, "s32": np.int32}
+
+
 def registers_of(operand: Operand) -> tuple[str, ...]:
     """The names of D's registers, or of A's where it is a vector and not a descriptor."""
     return tuple(r.name for r in operand.items if isinstance(r, Register)) if isinstance(operand, Vector) else ()
@@ -131,7 +133,7 @@ class Wgmma(UnitState):
         if not mine or inst.opcode.startswith("wgmma"):
             return step
         results = [name for name in written if name in self.rows]
-        return Touching(self, step, mine, results, self._note(inst, results) if results else None)
+        return Touching(self, step, inst, mine, results, self._note(inst, results) if results else None)
 
     def _note(self, inst: Instruction, results: list[str]) -> Note | None:
         """What to note when an instruction has written registers: they need a fence before the next WGMMA.
@@ -153,18 +155,29 @@ class Wgmma(UnitState):
             self.constants = constants(self.machine.kernel)
         return self.constants
 
-    def check_access(self, names: list[str], sel: Selection, results: list[str]) -> None:
-        """An ordinary instruction touches registers: none of them may be in flight."""
+    def check_access(self, inst: Instruction, names: list[str], sel: Selection, results: list[str]) -> None:
+        """An ordinary instruction touches registers: none of them may be in flight.
+
+        To read an element of A, which the WGMMA does not change either, is an error that the user may tolerate.
+        """
         threads = threads_of(sel)
         for name in names:
             groups = [g for fragment in self.holders[name] for g in fragment.flying]
             inside = [threads[(threads >= g) & (threads < g + WARPGROUP)][:1] for g in groups]
-            if found := sorted((int(t[0]), g) for t, g in zip(inside, groups, strict=True) if len(t)):
+            for thread, group in sorted((int(t[0]), g) for t, g in zip(inside, groups, strict=True) if len(t)):
+                operations = self._holding(name, group)
+                is_result = any(name in registers_of(op.inst.operands[0]) for op in operations)
                 verb = "written" if name in results else "read"
-                raise self._still_busy(name, found[0][1], found[0][0], f"is {verb}")
+                error = self._still_busy(name, operations[0], group, thread, f"is {verb}")
+                if verb == "written" or is_result or not self.machine.scheduler.tolerates("fragment", error, inst):
+                    raise error
 
-    def _still_busy(self, name: str, group: int, thread: int, verb: str) -> InFlight:
-        op = next(o for o, (g, held) in self.in_flight.items() if g == group and any(name in f.names for f in held))
+    def _holding(self, name: str, group: int) -> list[Operation]:
+        """A warpgroup's WGMMAs under way that own a register, the oldest first."""
+        flying = self.in_flight.items()
+        return [op for op, (g, held) in flying if g == group and any(name in f.names for f in held)]
+
+    def _still_busy(self, name: str, op: Operation, group: int, thread: int, verb: str) -> InFlight:
         open_groups = len(self.groups.get(group, []))
         is_result = name in registers_of(op.inst.operands[0])
         role, also = ("accumulators are", "") if is_result else ("A fragment is", ", as a part of its A fragment")
@@ -340,15 +353,17 @@ class Wgmma(UnitState):
 class Touching(Watched):
     """An ordinary instruction that touches registers of WGMMAs."""
 
-    def __init__(self, wgmma: Wgmma, step: Step, names: list[str], results: list[str], note: Note | None) -> None:
+    def __init__(
+        self, wgmma: Wgmma, step: Step, inst: Instruction, names: list[str], results: list[str], note: Note | None
+    ) -> None:
         super().__init__(step, for_others=note is None)
-        self.wgmma, self.names, self.results, self.note = wgmma, names, results, note
+        self.wgmma, self.inst, self.names, self.results, self.note = wgmma, inst, names, results, note
         self.fragments = list(dict.fromkeys(f for name in names for f in wgmma.holders[name]))
 
     def __call__(self, sel: Selection) -> None:
         for fragment in self.fragments:
             if fragment.flying and fragment.busy[sel].any():
-                self.wgmma.check_access(self.names, sel, self.results)
+                self.wgmma.check_access(self.inst, self.names, sel, self.results)
             if fragment.matrix:
                 self.wgmma.flush(fragment, sel)
         self.step(sel)
