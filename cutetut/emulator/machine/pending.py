@@ -52,6 +52,7 @@ class Operation:
     agent: int = -1  # its column in the clocks, for what is waited for by groups,
     time: int = 0  # and its time there
     waited: bool = False  # the program has waited for it
+    passed_by: Instruction | None = None  # its thread's last wait for groups that came while it was in none
     done: bool = False
 
 

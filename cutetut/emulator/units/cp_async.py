@@ -109,12 +109,16 @@ class CopyGroups(UnitState):
         self.closed[sel] += 1
         self.before_commit[sel] = self.signals[sel]
 
-    def wait(self, threads: np.ndarray, keep: int) -> None:
+    def wait(self, threads: np.ndarray, keep: int, inst: Instruction) -> None:
         """Finish all but the newest `keep` groups of each thread."""
         ready = np.full(self.machine.T, -1, np.int64)  # the newest group that must be complete
         ready[threads] = self.closed[threads] - keep - 1
+        waiting = np.zeros(self.machine.T, np.bool_)
+        waiting[threads] = True
         for copies in self.under_way:
             copies.finish(copies.groups <= ready[copies.threads])
+            if (waiting[copies.threads] & (copies.groups == self.closed[copies.threads])).any():
+                copies.operation.passed_by = inst
         self.current()
         copied = threads[(self._agents[threads >> 5] >= 0) & (ready[threads] >= 0)]
         if len(copied):
@@ -211,7 +215,7 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
         threads = threads_of(sel)
         if every:
             machine.unit(CopyGroups).commit(threads)
-        machine.unit(CopyGroups).wait(threads, keep)
+        machine.unit(CopyGroups).wait(threads, keep, inst)
 
     return step
 
