@@ -42,3 +42,24 @@ def test_a_wait_that_comes_before_the_commit_is_named(changes: tuple[Mutant, ...
     found = report(tmp_path, *changes)
     assert [side.source_text.strip() for side in found.sides if "in no group" in side.note] == [wait]
     assert "commit_group between" in found.remedy
+
+
+@pytest.mark.emulator
+def test_a_wait_that_lets_a_group_go_on_since_the_next_is_none(tmp_path: Path) -> None:
+    """Of two groups the older one has completed; without its own commit the newer one is none, and the older stays."""
+    change = Mutant("tma_gemm", "warpgroup.commit_group()", NOTHING)
+    found = report(tmp_path, change)
+    noted = [side.source_text.strip() for side in found.sides if "in no group" in side.note]
+    assert noted == ["warpgroup.wait_group(1)"] and "commit_group between" in found.remedy
+
+
+@pytest.mark.emulator
+def test_a_commit_behind_the_wait_that_counts_groups(tmp_path: Path) -> None:
+    """The wait lets one group go on; it comes before the commit of the copies behind it, and so that is the one."""
+    changes = (
+        Mutant("cp_async_gemm", "TILE, TILE_K, STAGES = 64, 32, 2", "TILE, TILE_K, STAGES = 64, 32, 3"),
+        Mutant("cp_async_gemm", "# in every step", NOTHING),
+    )
+    found = report(tmp_path, *changes)
+    noted = [side.source_text.strip() for side in found.sides if "one behind it was in no group" in side.note]
+    assert noted == ["cute.arch.cp_async_wait_group(STAGES - 2)"] and "operation behind this one" in found.remedy

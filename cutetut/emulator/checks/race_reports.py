@@ -23,6 +23,7 @@ from .lost_updates import lost_update_hint
 from .remedies import (
     BOTH_PASS,
     COMMIT,
+    COMMIT_BEHIND,
     FLAG,
     LANES,
     MATES,
@@ -122,10 +123,11 @@ class Reports:
         return self.early.explain(error)
 
     def uncommitted(self, error: EmulatorError, op: Operation) -> None:
-        """Say so if a wait for groups did not include an operation, because nothing had put it into one."""
+        """Say so if a wait for groups did not include an operation, because it or one behind it was in none."""
         if op.passed_by is not None:
-            self.machine.scheduler.note(error, op.passed_by, op.thread, "this wait came while it was in no group yet")
-            error.hint = COMMIT
+            what = "this wait let it go on, while one behind it was" if op.follower else "this wait came while it was"
+            self.machine.scheduler.note(error, op.passed_by, op.thread, f"{what} in no group yet")
+            error.hint = COMMIT_BEHIND if op.follower else COMMIT
 
     def _over_mbarrier(self, host: int, threads: np.ndarray, verb: str) -> IllegalInstruction:
         error = IllegalInstruction(

@@ -12,6 +12,10 @@ MATES = "cute.arch.sync_warp() before this use: of its warp only lane {} has wai
 COMMIT = (
     "commit_group between the operation and that wait: a wait_group waits for groups, and what is in none yet goes on"
 )
+COMMIT_BEHIND = (
+    "commit_group between the operation behind this one and that wait: only groups count among those that a wait_group "
+    "lets go on"
+)
 REUSED = (
     "the wait until everybody who reads what the store before this one brought has given the place back: the consumers "
     "arrive at an 'empty' mbarrier, and this thread waits for it"

@@ -9,7 +9,7 @@ import numpy as np
 from ..checks.async_ordering import AsyncOrdering
 from ..machine.memory import threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
-from ..machine.pending import Operation
+from ..machine.pending import Operation, Pending
 from ..ptx.syntax import Immediate
 
 if TYPE_CHECKING:
@@ -41,8 +41,9 @@ class BulkGroups(UnitState):
     def wait(self, threads: np.ndarray, keep: int, inst: Instruction) -> None:
         """These threads finish all but their newest `keep` groups, or only the reading of shared memory by them."""
         read_only = inst.parts[-1] == "read"
-        for operation in (op for thread in threads.tolist() if self.open for op in self.open.get(thread, ())):
-            operation.passed_by = inst
+        for thread in threads.tolist() if self.open else ():
+            kept = self.committed.get(thread, [])[-keep:] if keep else []
+            Pending.passed(inst, self.open.get(thread, []), (op for group in kept for op in group))
         alike: dict[tuple[int, int], list[int]] = {}  # lanes with the same operands issue one store, and wait for it
         for thread in filter(self.committed.get, threads.tolist()):
             for waited in self._finish(thread, keep, read_only).items():

@@ -17,7 +17,7 @@ from ..checks.ordering import Ordering
 from ..errors import IllegalInstruction, InFlight, MissingFence
 from ..machine.memory import threads_of
 from ..machine.opcodes import Around, Selection, Step, UnitState, Watched, Wrapper, state, wrapper
-from ..machine.pending import Operation
+from ..machine.pending import Operation, Pending
 from ..machine.threads import WARPGROUP
 from ..numbers.matrix_formats import add_rounded
 from ..ptx.constants import constants
@@ -282,10 +282,9 @@ class Wgmma(UnitState):
 
     def wait(self, group: int, keep: int, inst: Instruction) -> None:
         """wgmma.wait_group: all but the last `keep` groups have completed."""
-        for operation in self.open.get(group, ()):
-            operation.passed_by = inst
         groups = self.groups.get(group, [])
         ready, self.groups[group] = groups[: max(0, len(groups) - keep)], groups[max(0, len(groups) - keep) :]
+        Pending.passed(inst, self.open.get(group, []), (op for g in self.groups[group] for op in g))
         operations = [op for g in ready for op in g]
         for operation in operations:
             self.machine.pending.complete(operation)
