@@ -144,10 +144,14 @@ def test_a_swizzle_that_only_wgmma_uses_gives_wrong_numbers_and_a_warning(tmp_pa
 @pytest.mark.parametrize("wgmma", [0, 1, 3])
 def test_two_different_swizzles_are_an_error(wgmma: int) -> None:
     notes: list[Any] = []
-    body = [SimpleNamespace(index=0, loc=None)]
+    body = [SimpleNamespace(index=0, loc=None, opcode="")]
     scheduler = SimpleNamespace(turn=1, note=lambda *a: notes.append(a), warn=lambda *a: notes.append(a))
     shared = SimpleNamespace(span=2048, origin=0)
-    machine: Any = SimpleNamespace(scheduler=scheduler, kernel=SimpleNamespace(body=body), shared=shared)
+    shadow = SimpleNamespace(wrote=np.zeros(128, np.int64), chunk_granules=lambda chunk: chunk[:, None])
+    order = SimpleNamespace(shadow=shadow)  # instruction 0 has written everything
+    machine: Any = SimpleNamespace(
+        scheduler=scheduler, kernel=SimpleNamespace(body=body), shared=shared, unit=lambda _: order
+    )
     visible = Swizzles(machine)
     visible.load(0, 1024, 1 + 2, 0)  # TMA with the 64-byte swizzle
     inst: Any = body[0]

@@ -224,6 +224,10 @@ def test_lanes_that_exited_do_not_take_part() -> None:
          "only lanes 16-31"),
         (32, "setp.lt.u32 %p1, %r1, 16; selp.b32 %r3, 0xffff, -1, %p1; vote.sync.any.pred %p2, %p1, %r3;",
          IllegalInstruction, "pass a different one"),
+        (32, "setp.lt.u32 %p1, %r1, 16; @%p1 bra E; bar.warp.sync 0xffff; E:", IllegalInstruction,
+         "bar.warp.sync: the executing lane is not in its own member mask"),
+        (64, "bar.warp.sync 0xffff;", IllegalInstruction,
+         "bar.warp.sync: the executing lane is not in its own member mask"),
     ],
 )  # fmt: skip
 def test_undefined_uses_are_errors(threads: int, lines: str, error: type[Exception], says: str) -> None:

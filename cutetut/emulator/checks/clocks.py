@@ -13,9 +13,9 @@ READS is for what others have read and may now be overwritten: more than GENERIC
 mbarrier has CTA scope and so does not pass on what was stored (`weakened`).
 
 Lanes: what a warp has done up to `seen[GENERIC, warp, warp]` is ordered among its lanes (bar.warp.sync and barriers
-do that); later accesses are ordered for the lane that made them only.  What single lanes have learned, because they
-waited alone, is kept apart from `seen` (apart.py) until the lanes meet; that holds for GENERIC, other views are the
-whole warp's at once.
+do that); later accesses are ordered for the lane that made them, and for those that met it at a bar.warp.sync of some
+lanes only.  What single lanes have learned, because they waited alone, is kept apart from `seen` (apart.py) until the
+lanes meet; that holds for GENERIC, other views are the whole warp's at once.
 """
 
 from __future__ import annotations
@@ -256,6 +256,16 @@ class Clocks:
         self.now[warps] += 1
         self.used[warps] = 0
 
+    def sync_some_lanes(self, warp: int, mask: int) -> None:
+        """bar.warp.sync of some lanes of a warp: they know of each other, and each what any of them knows."""
+        for known in [*self.apart.of(warp, mask)]:
+            self.learn_apart(warp, mask, known)
+        one = np.array([warp])
+        for other, lanes, time in self._partial_knowledge(one, np.array([mask], np.uint32)):
+            self._hear(warp, mask, other, lanes, time)
+        self._hear(warp, mask, warp, mask, int(self.now[warp]))
+        self.now[warp] += 1
+
     def met_cluster(self, warps: np.ndarray) -> None:
         """All lanes of these warps have passed their cluster's barrier, relaxed or not."""
         self.met[warps] = self.seen[INITS, warps, warps]
@@ -268,6 +278,8 @@ class Clocks:
 
     def rejoin(self, warps: np.ndarray) -> None:
         """The lanes of each of these warps meet: what one has learned all know."""
+        for warp in warps.tolist() if self._lanes else ():
+            self._lanes.pop((warp, warp), None)
         if not self.apart:
             return
         mine = self.apart.groups.keys() & set(warps.tolist())
@@ -443,10 +455,12 @@ class Clocks:
         """A proxy fence: what these warps know of comes into view there, and what the fencing lanes have done."""
         self.views = max(self.views, FENCED)
         until, alone = self._own(warps, lanes)
+        if alone and self._lanes:
+            alone += [known for known in self._partial_knowledge(warps, lanes) if known[0] in warps]
         for warp, mask, time in alone:
             for view in views:
                 times = self.fenced_alone.setdefault((view, warp), np.zeros(32, np.int64))
-                times[(mask >> np.arange(32) & 1) != 0] = time
+                np.maximum(times, time, out=times, where=(mask >> np.arange(32) & 1) != 0)
         for view in views:
             self.seen[view, warps] = np.maximum(self.seen[view, warps], self.seen[GENERIC, warps])
             for i, warp in enumerate(warps.tolist()) if self.apart else ():

@@ -75,14 +75,15 @@ class Locations:
             mask = int(ALL_LANES if lanes is None else lanes[i])
             self.observe(warp, mask, Release(SYS, self._cta(warp), known, self.peer))
 
-    def rejoin(self, warps: np.ndarray) -> None:
-        """The lanes of each of these warps meet: a fence of any acquires what one has read before.
+    def rejoin(self, warps: np.ndarray, lanes: int = int(ALL_LANES)) -> None:
+        """These lanes of each of these warps meet: a fence of any acquires what one has read before.
 
         PTX asks for the fence of the very lane that has read; this follows what kernels do that are right on the GPU.
         """
         for warp in warps.tolist() if self.seen else ():
             if warp in self.seen:
-                self.seen[warp] = [(release, int(ALL_LANES)) for release, _ in self.seen[warp]]
+                self.seen[warp] = [(release, readers | lanes if readers & lanes else readers)
+                                   for release, readers in self.seen[warp]]  # fmt: skip
 
     def fenced(self, warp: int, least: int = CTA) -> Knowledge | None:
         """What a warp's fences of a scope, or of a wider one, have made ready for a relaxed arrival."""

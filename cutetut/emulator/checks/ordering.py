@@ -445,6 +445,15 @@ class Ordering(UnitState):
         else:
             self.clocks.rejoin(warps)
 
+    def sync_some_lanes(self, warps: np.ndarray, lanes: np.ndarray) -> None:
+        """Lanes of each warp, given as masks, meet at a bar.warp.sync; if no others are left, the whole warp does."""
+        for warp, mask in zip(warps.tolist(), lanes.tolist(), strict=True):
+            if int(self.clocks.alive[warp]) & ~mask:
+                self.locations.rejoin(np.array([warp]), mask)
+                self.clocks.sync_some_lanes(warp, mask)
+            else:
+                self.sync_lanes(np.array([warp << 5]))
+
     def shuffled(self, sel: Selection) -> None:
         """Whole warps shuffle: that orders no memory (PTX ISA section 9.7.9.6)."""
         self.clocks.shuffled(warps_of(sel))

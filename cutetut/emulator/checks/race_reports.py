@@ -20,7 +20,20 @@ from .chosen import differing, first
 from .clocks import ASYNC_GLOBAL, ASYNC_SHARED, GENERIC, Clocks
 from .early_reads import EarlyReads
 from .lost_updates import lost_update_hint
-from .remedies import BOTH_PASS, FLAG, LANES, MATES, NARROW, NARROW_IN_GRID, PREVIOUS, READ_ONLY, READERS, REUSED
+from .remedies import (
+    BOTH_PASS,
+    COMMIT,
+    COMMIT_BEHIND,
+    FLAG,
+    LANES,
+    MATES,
+    NARROW,
+    NARROW_IN_GRID,
+    PREVIOUS,
+    READ_ONLY,
+    READERS,
+    REUSED,
+)
 from .shadow import Shadow
 from .stamps import Stamp
 
@@ -102,11 +115,19 @@ class Reports:
         if op.barrier is not None:
             error.notes.append(f"  its barrier: {op.barrier.describe()}")
         error.notes += self._history(threads)
+        self.uncommitted(error, op)
         scheduler = self.machine.scheduler
         if op.barrier is not None and (other := op.barrier.other_phase(scheduler, int(threads[0]))) is not None:
             error.notes.append(other[0])
             error.hint = other[1]
         return self.early.explain(error)
+
+    def uncommitted(self, error: EmulatorError, op: Operation) -> None:
+        """Say so if a wait for groups did not include an operation, because it or one behind it was in none."""
+        if op.passed_by is not None:
+            what = "this wait let it go on, while one behind it was" if op.follower else "this wait came while it was"
+            self.machine.scheduler.note(error, op.passed_by, op.thread, f"{what} in no group yet")
+            error.hint = COMMIT_BEHIND if op.follower else COMMIT
 
     def _over_mbarrier(self, host: int, threads: np.ndarray, verb: str) -> IllegalInstruction:
         error = IllegalInstruction(
@@ -275,7 +296,13 @@ class Reports:
             if verb == Kind.REMOTE.value:
                 hint = REUSED
         error = MissingBarrier(what, threads=threads, hint=hint, kind="missing-wait", locations=(place,))
-        return self.noting(error, stamp, inst, "the copy was issued here")
+        noted = self.noting(error, stamp, inst, "the copy was issued here")
+        thread = self._thread(stamp)
+        for op in self.machine.pending.operations if kind in ("bulk", "cp.async") else ():
+            if op.thread == thread and op.inst.index == stamp.inst and op.passed_by is not None:
+                self.uncommitted(noted, op)
+                break
+        return noted
 
     def several_writers(self, host: np.ndarray, threads: np.ndarray, access: Access) -> None:
         """Threads of several warps store to one place at once: only a mistake if the values differ.
@@ -376,7 +403,7 @@ class Reports:
                 cause.locations += error.locations
                 return cause
         others = self.clocks.lanes_heard_of(here >> 5, stamp.agent, stamp.time)
-        if stamp.agent < self.clocks.warps and others:
+        if here >> 5 != stamp.agent < self.clocks.warps and others:
             error.hint = (
                 f"cute.arch.sync_warp() in warp {thread // 32 % m.warps_per_cta} before lane "
                 f"{ranges(lane for lane in range(32) if others >> lane & 1)} signals for the others (an arrival, a "

@@ -9,6 +9,13 @@ FLAG = (
 )
 LANES = "cute.arch.sync_warp() between the two: lanes of one warp may run one after the other"
 MATES = "cute.arch.sync_warp() before this use: of its warp only lane {} has waited, and learned for itself only"
+COMMIT = (
+    "commit_group between the operation and that wait: a wait_group waits for groups, and what is in none yet goes on"
+)
+COMMIT_BEHIND = (
+    "commit_group between the operation behind this one and that wait: only groups count among those that a wait_group "
+    "lets go on"
+)
 REUSED = (
     "the wait until everybody who reads what the store before this one brought has given the place back: the consumers "
     "arrive at an 'empty' mbarrier, and this thread waits for it"

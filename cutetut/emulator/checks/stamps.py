@@ -60,6 +60,16 @@ def instruction_of(stamps: np.ndarray) -> np.ndarray:
     return stamps >> _INSTRUCTION_AT
 
 
+def lane_of(stamps: np.ndarray) -> np.ndarray:
+    """The lanes of warps' stamps."""
+    return stamps >> _LANE_AT & LANES
+
+
+def without_lane(stamps: np.ndarray) -> np.ndarray:
+    """The rest of them: warp, time and instruction."""
+    return stamps & ~(LANES << _LANE_AT)
+
+
 def thread_of(stamps: np.ndarray) -> np.ndarray:
     """The threads of warps' stamps."""
     return stamps >> _LANE_AT & (1 << _LANE + _AGENT) - 1

@@ -139,10 +139,11 @@ def set_state(value: tuple[list[tuple[int, Stream]], dict[int, Stream]]) -> None
 
 
 def index_of(device: Any) -> int:
-    """The number of the GPU that a device argument names; without an index, the current one's."""
-    if device is None or isinstance(device, int):
-        return gpus.current if device is None else device
-    index = torch.device(device).index
+    """The number of the GPU that a device argument names; without one, as with a stream, the current GPU's."""
+    if isinstance(device, int):
+        return device
+    where = torch.device(device) if isinstance(device, str) else device
+    index = where.index if isinstance(where, torch.device) else None
     return gpus.current if index is None else int(index)
 
 

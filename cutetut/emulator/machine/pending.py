@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
@@ -52,6 +52,8 @@ class Operation:
     agent: int = -1  # its column in the clocks, for what is waited for by groups,
     time: int = 0  # and its time there
     waited: bool = False  # the program has waited for it
+    passed_by: Instruction | None = None  # its thread's last wait for groups that came while it was in none,
+    follower: bool = False  # or that let it go on while one behind it was in none
     done: bool = False
 
 
@@ -95,6 +97,14 @@ class Pending:
             run()
         except Exception as error:
             _failed(operation, error)
+
+    @staticmethod
+    def passed(inst: Instruction, in_none: Sequence[Operation], kept: Iterable[Operation]) -> None:
+        """A wait for groups goes by operations that are in none, and by those in the groups that it lets go on."""
+        for operation in in_none:
+            operation.passed_by, operation.follower = inst, False
+        for operation in kept if in_none else ():
+            operation.passed_by, operation.follower = inst, True
 
     def signalling(self, barrier: Barrier) -> list[Operation]:
         """The operations under way that will report their bytes to a barrier."""

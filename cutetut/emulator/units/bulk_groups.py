@@ -9,7 +9,7 @@ import numpy as np
 from ..checks.async_ordering import AsyncOrdering
 from ..machine.memory import threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
-from ..machine.pending import Operation
+from ..machine.pending import Operation, Pending
 from ..ptx.syntax import Immediate
 
 if TYPE_CHECKING:
@@ -38,8 +38,12 @@ class BulkGroups(UnitState):
     def commit(self, thread: int) -> None:
         self.committed.setdefault(thread, []).append(self.open.pop(thread, []))
 
-    def wait(self, threads: np.ndarray, keep: int, read_only: bool) -> None:
+    def wait(self, threads: np.ndarray, keep: int, inst: Instruction) -> None:
         """These threads finish all but their newest `keep` groups, or only the reading of shared memory by them."""
+        read_only = inst.parts[-1] == "read"
+        for thread in threads.tolist() if self.open else ():
+            kept = self.committed.get(thread, [])[-keep:] if keep else []
+            Pending.passed(inst, self.open.get(thread, []), (op for group in kept for op in group))
         alike: dict[tuple[int, int], list[int]] = {}  # lanes with the same operands issue one store, and wait for it
         for thread in filter(self.committed.get, threads.tolist()):
             for waited in self._finish(thread, keep, read_only).items():
@@ -99,12 +103,11 @@ def decode_commit(inst: Instruction, machine: Machine) -> Step:
 @opcode("cp.async.bulk.wait_group", unit="tma", role="waits", forms="{.read} N", section="9.7.9.28.2", results=0)
 def decode_wait(inst: Instruction, machine: Machine) -> Step:
     """Wait until at most N groups are under way; with .read only their sources must be free."""
-    read_only = inst.parts[-1] == "read"
     if not isinstance(inst.operands[0], Immediate):
         raise unsupported(inst, "the count must be a constant")
     keep = int(inst.operands[0].value)
 
     def step(sel: Selection) -> None:
-        machine.unit(BulkGroups).wait(threads_of(sel), keep, read_only)
+        machine.unit(BulkGroups).wait(threads_of(sel), keep, inst)
 
     return step

@@ -14,7 +14,7 @@ from ..machine.access import Access, Kind
 from ..machine.memory import HOST, check_alignment, index, threads_of
 from ..machine.opcodes import Selection, Step, UnitState, opcode, state, unsupported
 from ..machine.operands import addresses
-from ..machine.pending import Operation
+from ..machine.pending import Operation, Pending
 from ..machine.ranges import scattered
 from ..ptx.syntax import Immediate, Operand, Register
 from .mbarrier import Mbarriers
@@ -109,13 +109,17 @@ class CopyGroups(UnitState):
         self.closed[sel] += 1
         self.before_commit[sel] = self.signals[sel]
 
-    def wait(self, threads: np.ndarray, keep: int) -> None:
+    def wait(self, threads: np.ndarray, keep: int, inst: Instruction) -> None:
         """Finish all but the newest `keep` groups of each thread."""
         ready = np.full(self.machine.T, -1, np.int64)  # the newest group that must be complete
         ready[threads] = self.closed[threads] - keep - 1
         for copies in self.under_way:
             copies.finish(copies.groups <= ready[copies.threads])
-        self.current()
+        waiting = np.zeros(self.machine.T, np.bool_)
+        waiting[threads] = True
+        theirs = [copies for copies in self.current() if waiting[copies.threads].any()]
+        in_none = [c.operation for c in theirs if (c.groups == self.closed[c.threads])[waiting[c.threads]].any()]
+        Pending.passed(inst, in_none, (c.operation for c in theirs if c.operation not in in_none))
         copied = threads[(self._agents[threads >> 5] >= 0) & (ready[threads] >= 0)]
         if len(copied):
             times = self.began + ready[copied] + self.before_commit[copied]
@@ -211,7 +215,7 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
         threads = threads_of(sel)
         if every:
             machine.unit(CopyGroups).commit(threads)
-        machine.unit(CopyGroups).wait(threads, keep)
+        machine.unit(CopyGroups).wait(threads, keep, inst)
 
     return step
 

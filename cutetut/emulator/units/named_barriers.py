@@ -257,16 +257,3 @@ def decode_bar_red(inst: Instruction, machine: Machine) -> Step:
         barriers.arrive(sel, ids[sel], count[sel], inst, wait=True, on_release=release)
 
     return step
-
-
-@opcode("bar.warp.sync", unit="barriers", role="waits", forms="membermask", section="9.7.13.2", joins=0, results=0,
-        ends_block=True)  # fmt: skip
-def decode_bar_warp_sync(inst: Instruction, machine: Machine) -> Step:
-    """The lanes of the mask meet here; the scheduler has seen to it."""
-    following = machine.block_after(inst)
-
-    def step(sel: Selection) -> int:
-        machine.unit(Ordering).sync_lanes(sel)
-        return following
-
-    return step

@@ -404,6 +404,7 @@ def _issue_store(
     reading, writing, time = machine.unit(BulkGroups).begin(thread)
     chunks = (box.chunks + host - machine.shared.origin) >> 4
     order.reading(chunks, thread, 32, inst.index, "the TMA store reads", reading, time)
+    machine.unit(Swizzles).check_store(chunks, tensor.row_pitch // CHUNK, tensor.swizzle, inst, thread)
     target = box.existing(box.globally)
     try:
         _check_box(machine, box, target, thread, True)

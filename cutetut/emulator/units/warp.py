@@ -351,3 +351,24 @@ def decode_elect(inst: Instruction, machine: Machine) -> Step:
         d[sel], p[sel] = leader, leader == machine.lane[sel]
 
     return step
+
+
+@opcode("bar.warp.sync", unit="warp", role="waits", forms="membermask", section="9.7.13.2", joins=0, results=0,
+        ends_block=True)  # fmt: skip
+def decode_bar_warp_sync(inst: Instruction, machine: Machine) -> Step:
+    """The lanes of the mask meet here, and know of each other's accesses: not of those of other lanes."""
+    _check_count(inst, 1)
+    following = machine.block_after(inst)
+    members = Members(inst, machine, inst.operands[0])
+
+    def step(sel: Selection) -> int:
+        order = machine.unit(Ordering)
+        if members.whole(sel):
+            order.sync_lanes(sel)
+        else:
+            groups = members.groups(sel)
+            first = groups.starts if groups.order is None else groups.order[groups.starts]
+            order.sync_some_lanes(machine.warp_of[sel][first], groups.bits)
+        return following
+
+    return step

@@ -78,7 +78,7 @@ def decode_wait(inst: Instruction, machine: Machine) -> Step:
 
     def step(sel: Selection) -> int:
         for group in machine.unit(Wgmma).split(sel):
-            machine.unit(Wgmma).wait(group, keep)
+            machine.unit(Wgmma).wait(group, keep, inst)
         machine.unit(Ordering).sync_lanes(sel)
         return following
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checks.async_ordering import AsyncOrdering
+from ..checks.ordering import Ordering
 from ..errors import IllegalInstruction, InFlight, MissingFence
 from ..machine.memory import threads_of
 from ..machine.opcodes import Around, Selection, Step, UnitState, Watched, Wrapper, state, wrapper
-from ..machine.pending import Operation
+from ..machine.pending import Operation, Pending
 from ..machine.threads import WARPGROUP
 from ..numbers.matrix_formats import add_rounded
 from ..ptx.constants import constants
@@ -191,6 +192,7 @@ class Wgmma(UnitState):
             hint=hint,
         )  # fmt: skip
         self.machine.scheduler.note(error, op.inst, op.thread, "the WGMMA was issued here")
+        self.machine.unit(Ordering).reports.uncommitted(error, op)
         return error
 
     # -- a WGMMA starts ------------------------------------------------------------------------
@@ -291,10 +293,11 @@ class Wgmma(UnitState):
                     key: Use(use.operation, True) for key, use in self.uses.get(group, {}).items() if not use.waited
                 }
 
-    def wait(self, group: int, keep: int) -> None:
+    def wait(self, group: int, keep: int, inst: Instruction) -> None:
         """wgmma.wait_group: all but the last `keep` groups have completed."""
         groups = self.groups.get(group, [])
         ready, self.groups[group] = groups[: max(0, len(groups) - keep)], groups[max(0, len(groups) - keep) :]
+        Pending.passed(inst, self.open.get(group, []), (op for g in self.groups[group] for op in g))
         operations = [op for g in ready for op in g]
         for operation in operations:
             self.machine.pending.complete(operation)

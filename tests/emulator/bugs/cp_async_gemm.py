@@ -52,7 +52,7 @@ def gemm_kernel(mA: cute.Tensor, mB: cute.Tensor, mC: cute.Tensor, copy: cute.Ti
         if ahead < k_tiles:
             cute.copy(copy, tAgA[None, None, None, ahead], tAsA[None, None, None, ahead % STAGES])
             cute.copy(copy, tBgB[None, None, None, ahead], tBsB[None, None, None, ahead % STAGES])
-        cute.arch.cp_async_commit_group()
+        cute.arch.cp_async_commit_group()  # in every step
         cute.copy(read_a, tXsA[None, None, None, k % STAGES], tXrA)
         cute.copy(read_b, tXsB[None, None, None, k % STAGES], tXrB)
         cute.gemm(mma, accumulators, tCrA, tCrB, accumulators)

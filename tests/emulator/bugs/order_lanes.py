@@ -1,8 +1,8 @@
 """Shared memory between the lanes of one warp: only bar.warp.sync, and what waits for other warps, orders them.
 
-`pairs` and `parts` exchange numbers between neighbours, in one piece of code and in two branches; `own` uses what the
-same lane wrote;
-`signal` has an elected lane of each warp arrive at an mbarrier for all of them.
+`pairs` and `parts` exchange numbers between neighbours, in one piece of code and in two branches; in `half_warps` the
+halves of a warp meet apart; `own` uses what the same lane wrote; `signal` has an elected lane of each warp arrive at an
+mbarrier for all of them.
 """
 
 import cutlass
@@ -10,6 +10,7 @@ import cutlass.cute as cute
 import cutlass.memory
 
 ROUNDS = 3
+LOW, HIGH = 0xFFFF, 0xFFFF0000
 
 
 @cute.jit
@@ -52,6 +53,24 @@ def parts_kernel(mX: cute.Tensor, mY: cute.Tensor):
 @cute.jit
 def parts(mX: cute.Tensor, mY: cute.Tensor):
     parts_kernel(mX, mY).launch(grid=(1, 1, 1), block=(64, 1, 1))
+
+
+@cute.kernel
+def half_warps_kernel(mX: cute.Tensor, mY: cute.Tensor):
+    """Each half of a warp is mirrored."""
+    tid, _, _ = cute.arch.thread_idx()
+    half = shared(cutlass.Float32, 64)
+    half[tid] = mX[tid]  # both halves store
+    if tid % 32 < 16:
+        cute.arch.sync_warp(LOW)
+    else:
+        cute.arch.sync_warp(HIGH)
+    mY[tid] = half[tid ^ 15]  # of the same half
+
+
+@cute.jit
+def half_warps(mX: cute.Tensor, mY: cute.Tensor):
+    half_warps_kernel(mX, mY).launch(grid=(1, 1, 1), block=(64, 1, 1))
 
 
 @cute.kernel

@@ -16,6 +16,7 @@ KERNELS = {
     "parts": Kernel(
         "order_lanes", "parts", elementwise((64,), lambda x: torch.stack([0 * x[::2], x[::2]], 1).flatten())
     ),
+    "half_warps": Kernel("order_lanes", "half_warps", elementwise((64,), lambda x: x.view(4, 16).flip(1).flatten())),
     "own": Kernel("order_lanes", "own", elementwise((64,), lambda x: x + 1 - torch.arange(64) % 2)),
     "signal": Kernel("order_lanes", "signal", elementwise((3, 32), mirrored)),
 }  # fmt: skip
@@ -43,6 +44,10 @@ MISTAKES = {
         "parts", (("# the even lanes have stored", NOTHING),), RACE, ("number[tid] = mX[tid]", "number[tid - 1]"),
         new=True,
     ),
+    "other_half_of_the_warp_read": Mistake(
+        "half_warps", (("# of the same half", "mY[tid] = half[tid ^ 16]"),), RACE,
+        ("# both halves store", "half[tid ^ 16]"),
+    ),
     "elected_lane_arrives_for_stores": Mistake(
         "signal", (("# all lanes have stored", NOTHING),), RACE, ("row[tid] = mX", "row[63 - tid]"), new=True
     ),
@@ -55,6 +60,9 @@ HARMLESS: Harmless = {
     "shuffle_beside_sync_warp": (
         "pairs",
         (("# the numbers are there", "cute.arch.sync_warp(); cute.arch.shuffle_sync_bfly(n, offset=1)"),),
+    ),
+    "half_warps_then_the_whole": (
+        "half_warps", (("# of the same half", "cute.arch.sync_warp(); mY[tid] = half[tid ^ 15] + 0 * half[tid ^ 16]"),)
     ),
     "barrier_instead_of_sync_warp": ("pairs", (("# the numbers are there", "cute.arch.sync_threads()"),)),
 }
