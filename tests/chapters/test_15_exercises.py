@@ -49,6 +49,24 @@ def both_at_once(mine, slots, tid, rank):
     return slots[127 - tid] + mine
 
 
+def fetched(mine, slots, tid, rank):
+    cute.make_tensor(slots, cute.make_layout(128))[tid] = mine
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    there = cute.arch.map_dsmem_ptr(slots, 1 - rank)
+    there = cute.make_ptr(cutlass.Float32, there.toint(), cute.AddressSpace.smem, assumed_align=4)
+    return mine + cute.arch.load(there + tid, cutlass.Float32, ss="cluster")
+
+
+def relaxed_meeting(mine, slots, tid, rank):
+    there = cute.arch.map_dsmem_ptr(slots, 1 - rank)
+    there = cute.make_ptr(cutlass.Float32, there.toint(), cute.AddressSpace.smem, assumed_align=4)
+    cute.arch.store(there + tid, mine, ss="cluster")
+    cute.arch.cluster_arrive_relaxed()
+    cute.arch.cluster_wait()
+    return slots[tid] + mine
+
+
 def without_meeting(mine, slots, tid, rank):
     there = cute.arch.map_dsmem_ptr(slots, 1 - rank)
     there = cute.make_ptr(cutlass.Float32, there.toint(), cute.AddressSpace.smem, assumed_align=4)
@@ -87,8 +105,8 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # what is refused, and what 
         ["broadcast_masks", "lambda *a: tuple(broadcast_masks(*a))", "lambda *a: torch.tensor(broadcast_masks(*a))"],
     ),
     "check_meet": (
-        [*exercises.FUNCTIONS, "nan", "ignores", "raises", "without_meeting"],
-        ["by_every_cta", "both_at_once", "lambda *a: both_at_once(*a)"],
+        [*exercises.FUNCTIONS, "nan", "ignores", "raises", "without_meeting", "relaxed_meeting"],
+        ["by_every_cta", "both_at_once", "fetched", "lambda *a: both_at_once(*a)"],
     ),
     "check_read": (
         [*exercises.FUNCTIONS, "nan", "ignores", "raises", "x_too_early", "without_x"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 
 import nbformat
 import pytest
@@ -224,6 +225,17 @@ def test_the_tables_follow_the_measurements(book, capsys):
     assert tables.stale() == [] == tables.write()
     book("04_scalar_fma_gemm", scalar(ours=20.0))
     assert tables.stale() == ["README.md", "ladder.svg"]
+
+
+def test_the_readme_says_how_long_sustained_windows_are_at_least():
+    """Of the GEMMs' table, and of that of attention."""
+    text = " ".join((notebooks.project_root() / "README.md").read_text().split())
+    said = re.findall(r"sustained (?:is back to back )?for ([\d.]+) s", text)
+    gemms = [tables.rung_row(rung, size, "sustained") for rung in tables.measured() for size in tables.SIZES]
+    attention = bench.read(rungs.ATTENTION.notebook, rungs.ATTENTION.part)["rows"]
+    for seconds, rows in zip(said, (gemms, attention), strict=True):
+        methods = [row["method"] for row in rows if row and row["method"].startswith("sustained")]
+        assert float(seconds) == min(int(method.split()[1]) for method in methods) / 1000
 
 
 def test_a_figure_is_stale_by_its_numbers_and_not_by_its_outlines(book):
