@@ -145,7 +145,6 @@ def test_a_call_with_too_many_or_too_few_answers_is_told_what_to_give(capsys: py
         check(4)
 
 
-
 def test_an_answer_that_ends_the_program_is_not_right(capsys: pytest.CaptureFixture[str]) -> None:
     @answers.judged
     def check(answer: Any) -> None:
