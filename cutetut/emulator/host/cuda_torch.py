@@ -31,6 +31,7 @@ from . import (
     shared_uses,
     stream_order,
     together,
+    torch_accelerator,
     torch_compile,
     torch_functions,
     torch_graphs,
@@ -430,6 +431,7 @@ def whole_device(patches: Patches, number: int = 1) -> CudaMode:
     The streams are those of torch_streams.py, which must be in place.
     """
     torch_functions.install(patches)
+    torch_accelerator.install(patches)
     torch_compile.install(patches)
     torch_matmul.install(patches)
     torch_opcheck.install(patches, marked)
