@@ -305,6 +305,23 @@ def test_every_form_of_to(
         assert moved.is_cuda and moved.dtype == torch.float16
 
 
+@pytest.mark.parametrize("options", [{}, {"fused": True}, {"foreach": True}])
+def test_an_optimizer_takes_the_same_steps_as_on_the_host(options: Any, cuda: None) -> None:
+    results = []
+    for where in ("cpu", "cuda"):
+        layer = torch.nn.Linear(3, 2).to(where)
+        with torch.no_grad():
+            layer.weight.fill_(0.5), layer.bias.zero_()
+        optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1, **(options if where == "cuda" else {}))
+        for _ in range(3):
+            optimizer.zero_grad()
+            layer(torch.arange(6.0, device=where).reshape(2, 3)).square().sum().backward()
+            optimizer.step()
+        results.append(layer.weight.detach().cpu())
+        assert layer.weight.is_cuda == (where == "cuda")
+    torch.testing.assert_close(*results)
+
+
 def test_modules_move_as_a_whole(cuda: None) -> None:
     layer = torch.nn.Linear(2, 3)
     wanted = layer.weight.detach().clone()
