@@ -222,7 +222,8 @@ class Twice(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         return twice(gradient.contiguous())
-
+"""
+TRAINING = TWICE + """
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -242,12 +243,30 @@ told([before, weight.tolist(), weight.grad.tolist(), str(weight.grad.device)])
 
 
 def test_data_parallel_training_around_a_kernel_against_numpy(ranks: Run) -> None:
-    (first, *zero), (second, *one) = right(ranks(TWICE))
+    (first, *zero), (second, *one) = right(ranks(TRAINING))
     assert first != second and zero[0] == one[0] == first, "all begin with rank 0's weights"
     x = np.arange(6.0).reshape(2, 3)
     mean = np.mean([2 * (x + 10 * rank).sum(axis=0) for rank in range(2)], axis=0)  # of d(sum of 2 W x) / dW
     np.testing.assert_array_equal(zero[1], np.tile(mean, (4, 1)))
     assert zero[1] == one[1] and (zero[2], one[2]) == ("cuda:0", "cuda:1")
+
+
+def test_sharded_training_around_a_kernel_against_numpy(ranks: Run) -> None:
+    told = right(ranks(TWICE + """
+from torch.distributed.fsdp import fully_shard
+torch.manual_seed(0)
+net = torch.nn.Sequential(*(torch.nn.Linear(4, 4, bias=False) for _ in range(2))).cuda()
+first = net[0].weight.detach().cpu().tolist()
+fully_shard(net)
+x = torch.arange(8.0, device="cuda").reshape(2, 4) + rank
+Twice.apply(net(x)).sum().backward()
+told([first, net[1].weight.grad.full_tensor().tolist(), net[1].weight.to_local().numel()])
+"""))  # fmt: skip
+    x = [np.arange(8.0).reshape(2, 4) + rank for rank in range(2)]
+    for first, gradient, own in told:
+        mean = np.mean([2 * (each @ np.array(first).T).sum(axis=0) for each in x], axis=0)
+        np.testing.assert_allclose(gradient, np.tile(mean, (4, 1)), rtol=1e-5, atol=1e-5)
+        assert own == 8, "each rank has half of the weights"
 
 
 def test_a_graph_on_each_ranks_gpu_and_collectives_between_replays(ranks: Run) -> None:
@@ -266,7 +285,7 @@ told(x.tolist())
 """
     x = np.ones(8)
     for _ in range(2):
-        x = sum((2 * x + rank) * 2 for rank in range(2))
+        x = (2 * x + 0) * 2 + (2 * x + 1) * 2
     assert right(ranks(text.format(inside=""))) == [x.tolist()] * 2
     status, _, err = ranks(text.format(inside="dist.all_reduce(x)"))
     assert status == 1 and "all_reduce in a CUDA graph is not emulated" in err and "between two replays" in err

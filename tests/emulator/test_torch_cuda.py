@@ -270,6 +270,67 @@ def test_attention(cuda: None) -> None:
 # -- torch.func -----------------------------------------------------------------------------------
 
 
+CONTIGUOUS = torch.contiguous_format
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "on_cuda", "dtype", "copies"),
+    [
+        (("cuda",), {}, True, torch.float32, False),
+        (("cuda", None, False), {}, True, torch.float32, False),  # as Module.to has it
+        (("cuda", None, False, True), {}, True, torch.float32, True),
+        (("cuda", torch.float16, True, True), {}, True, torch.float16, True),
+        ((torch.device("cuda", 0), torch.bfloat16), {"copy": True}, True, torch.bfloat16, True),
+        ((0,), {"non_blocking": True}, True, torch.float32, False),
+        ((torch.float16, False, True), {}, None, torch.float16, True),
+        ((torch.float32,), {"non_blocking": True}, None, torch.float32, False),
+        (("cpu", None, False, True), {}, False, torch.float32, True),
+        ((None, torch.int32), {}, None, torch.int32, False),
+        ((), {"device": "cuda", "dtype": torch.int64, "memory_format": CONTIGUOUS}, True, torch.int64, False),
+        ((), {"dtype": torch.float16}, None, torch.float16, False),
+    ],
+)  # fmt: skip
+def test_every_form_of_to(
+    given: Any, named: Any, on_cuda: bool | None, dtype: torch.dtype, copies: bool, cuda: None
+) -> None:
+    host = torch.arange(6.0).reshape(2, 3)
+    for tensor in (host, host.cuda()):
+        moved = tensor.to(*given, **named)
+        assert moved.dtype == dtype and moved.is_cuda == (tensor.is_cuda if on_cuda is None else on_cuda)
+        assert moved.tolist() == host.to(dtype).tolist()
+        same = dtype == torch.float32 and moved.is_cuda == tensor.is_cuda and not copies
+        assert (moved is tensor) == same and (moved.data_ptr() == tensor.data_ptr()) == same
+    like = torch.zeros(1, dtype=torch.float16, device="cuda")
+    for moved in (host.to(like), host.to(like, False), host.to(tensor=like, copy=True)):
+        assert moved.is_cuda and moved.dtype == torch.float16
+
+
+@pytest.mark.parametrize("options", [{}, {"fused": True}, {"foreach": True}])
+def test_an_optimizer_takes_the_same_steps_as_on_the_host(options: Any, cuda: None) -> None:
+    results = []
+    for where in ("cpu", "cuda"):
+        layer = torch.nn.Linear(3, 2).to(where)
+        with torch.no_grad():
+            layer.weight.fill_(0.5), layer.bias.zero_()
+        optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1, **(options if where == "cuda" else {}))
+        for _ in range(3):
+            optimizer.zero_grad()
+            layer(torch.arange(6.0, device=where).reshape(2, 3)).square().sum().backward()
+            optimizer.step()
+        results.append(layer.weight.detach().cpu())
+        assert layer.weight.is_cuda == (where == "cuda")
+    torch.testing.assert_close(*results)
+
+
+def test_modules_move_as_a_whole(cuda: None) -> None:
+    layer = torch.nn.Linear(2, 3)
+    wanted = layer.weight.detach().clone()
+    for where in ("cuda", torch.device("cuda"), 0, torch.accelerator.current_accelerator()):
+        assert layer.to(where).weight.is_cuda and layer.bias.dtype == torch.float32
+        assert not layer.to("cpu").weight.is_cuda and torch.equal(layer.weight, wanted)
+    assert layer.to("cuda", torch.float16).weight.dtype == torch.float16 and layer.bias.is_cuda
+
+
 def test_vmap_and_gradients_of_functions(cuda: None) -> None:
     x = torch.arange(6.0, device="cuda").reshape(2, 3)
 

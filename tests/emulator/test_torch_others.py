@@ -56,6 +56,23 @@ def test_a_tensor_on_the_device_is_not_sent_to_another_process() -> None:
     assert pickle.loads(ForkingPickler.dumps(there.cpu())).tolist() == [0, 1, 2, 3]
 
 
+def test_the_accelerator_is_the_gpu() -> None:
+    accelerator = torch.accelerator
+    where = accelerator.current_accelerator()
+    assert accelerator.is_available() and where == torch.device("cuda") and accelerator.device_count() == 1
+    assert torch.zeros(2, device=where).is_cuda and accelerator.current_device_index() == 0
+    stream = torch.cuda.Stream()
+    with stream:
+        assert accelerator.current_stream() == stream
+    with accelerator.device_index(0):
+        accelerator.synchronize()
+    accelerator.set_device_index(0)
+    assert accelerator.memory_allocated() == 0 and torch.get_device_module() is torch.cuda
+    assert accelerator.get_memory_info() == torch.cuda.mem_get_info()
+    with pytest.raises(CudaCallError, match="torch.accelerator.get_device_capability is not emulated"):
+        accelerator.get_device_capability()
+
+
 def test_a_tensor_that_wraps_others_has_no_memory_of_its_own() -> None:
     x = torch.arange(4.0, device="cuda")
     wrapped = TwoTensor(torch.ones(4), torch.ones(4)) + x  # as is a DTensor, or a result of a functional collective

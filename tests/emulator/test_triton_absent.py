@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cutetut.emulator.errors import EmulatorError
-from cutetut.emulator.host import triton_absent
+from cutetut.emulator.host import cuda_torch, torch_streams, triton_absent
 from cutetut.emulator.host.patches import Patches
 
 pytestmark = [
@@ -64,6 +64,20 @@ def test_programs_that_define_kernels_can_be_imported(stand_in: None) -> None:
     assert [triton.next_power_of_2(n) for n in (1, 2, 3, 8, 9)] == [1, 2, 4, 8, 16]
     assert scope["EIGHT"].value == 8 and scope["copy"].__doc__ == "Copies."
     assert isinstance(scope["do_bench"](lambda: None), float)
+
+
+def test_a_benchmark_that_empties_the_cache_itself(stand_in: None) -> None:
+    scope: dict[str, Any] = {"__name__": "program"}
+    exec("from triton import runtime", scope)
+    active, calls = scope["runtime"].driver.active, []
+    patches = Patches()
+    torch_streams.install(patches)
+    with cuda_torch.whole_device(patches):
+        cache = active.get_empty_cache_for_benchmark()
+        assert cache.is_cuda
+        active.clear_cache(cache)
+        assert isinstance(active.get_benchmarker()(lambda: calls.append(1)), float) and calls == [1]
+    patches.restore()
 
 
 def test_using_a_kernel_says_what_is_missing(stand_in: None) -> None:

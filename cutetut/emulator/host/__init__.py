@@ -9,8 +9,9 @@ an H200 answers about itself and `tensormap_encode.py` for tensor maps.  `patche
 torch's allocator does, `fresh.py` knows what nobody has written.
 
 `cuda_torch.py` makes the device "cuda" of torch: `torch_functions.py` and `torch_streams.py` are torch.cuda,
-`torch_graphs.py` with `graphs.py` what a stream captures, `torch_matmul.py`, `torch_compile.py`, `torch_opcheck.py` and
-`torch_others.py` what else asks for a GPU, `triton_absent.py` a package that programs import.
+`torch_accelerator.py` is torch.accelerator, `torch_graphs.py` with `graphs.py` what a stream captures,
+`torch_matmul.py`, `torch_compile.py`, `torch_opcheck.py` and `torch_others.py` what else asks for a GPU,
+`triton_absent.py` a package that programs import.
 
 `stream_order.py` knows what work comes after what, `torch_waits.py` when torch makes the host wait, `torch_writes.py`
 what its functions write; `concurrent_launches.py` compares launches that nothing orders.

@@ -31,6 +31,7 @@ from . import (
     shared_uses,
     stream_order,
     together,
+    torch_accelerator,
     torch_compile,
     torch_functions,
     torch_graphs,
@@ -303,24 +304,28 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _to(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Tensor.to: (device), (dtype), (device, dtype), (other) with their keywords."""
-    named = kwargs.pop("device", None)
+def _to(func: Any, tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Tensor.to(device, dtype), .to(dtype) and .to(tensor), with non_blocking and copy behind that, or by keywords."""
+    first = args[0] if args else None
+    kind = "tensor" if isinstance(first, torch.Tensor) else "dtype" if isinstance(first, torch.dtype) else "device"
+    names = (kind, *(("dtype",) if kind == "device" else ()), "non_blocking", "copy")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    other, named, dtype = (given.pop(name, None) for name in ("tensor", "device", "dtype"))
     target, gpu = is_cuda(named), _index(named)
-    rest: list[Any] = []
-    other = kwargs.pop("other", args[0] if args and isinstance(args[0], torch.Tensor) else None)
-    for value in args:
-        where = is_cuda(value) if not isinstance(value, torch.dtype) and target is None and not rest else None
-        if where is not None:
-            target, gpu = where, _index(value)
-        elif value is not other and value is not None:
-            rest.append(value)
     if other is not None:
-        target, gpu = marked(other), gpu_of(other)
-        rest.insert(0, other.dtype)
-    kwargs.pop("non_blocking", None)
-    moved = func(tensor, *rest, **kwargs) if rest or kwargs else tensor
+        target, gpu, dtype = marked(other), gpu_of(other), other.dtype
+    options = {name: value for name, value in (("dtype", dtype), *given.items()) if value and name != "non_blocking"}
+    moved = func(tensor, **options) if options else tensor
     return _move(tensor, moved, marked(tensor) if target is None else target, gpu)
+
+
+def _parse_to(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """What Module.to is given: a number as device is a GPU's."""
+    if args and type(args[0]) is int:
+        args = (torch.device("cuda", args[0]), *args[1:])
+    if type(kwargs.get("device")) is int:
+        kwargs["device"] = torch.device("cuda", kwargs["device"])
+    return func(*args, **kwargs)
 
 
 def _cuda(_func: Any, tensor: torch.Tensor, device: Any = None, *_: Any, **kwargs: Any) -> torch.Tensor:
@@ -396,6 +401,7 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     _T.cuda: _cuda,
     _T.cpu: _cpu,
     _T.to: _to,
+    torch._C._nn._parse_to: _parse_to,
     _T.type: _type,
     _T.numpy: _numpy,
     _T.__array__: _numpy,
@@ -430,6 +436,7 @@ def whole_device(patches: Patches, number: int = 1) -> CudaMode:
     The streams are those of torch_streams.py, which must be in place.
     """
     torch_functions.install(patches)
+    torch_accelerator.install(patches)
     torch_compile.install(patches)
     torch_matmul.install(patches)
     torch_opcheck.install(patches, marked)

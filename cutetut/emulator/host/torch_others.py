@@ -40,6 +40,7 @@ def install(patches: Patches, marks: Marks) -> None:
     patches.set(thread, "_bootstrap_inner", _in_mode(vars(thread)["_bootstrap_inner"], marks))
     ForkingPickler.register(torch.UntypedStorage, _of_one_process(marks))
     patches.later(lambda: ForkingPickler.register(torch.UntypedStorage, reduce_storage))
+    patches.set(torch.UntypedStorage, "resize_", _as_large(torch.UntypedStorage.resize_, marks))
     patches.set(serialization, "location_tag", _tag(serialization.location_tag, marks))
     patches.set(serialization, "default_restore_location", _restore(serialization.default_restore_location, marks))
     patches.set(torch, "from_dlpack", _shared(torch.from_dlpack, marks))
@@ -71,6 +72,18 @@ def _of_one_process(marks: Marks) -> Wrapped:
         return reduce_storage(storage)
 
     return reduce
+
+
+def _as_large(original: Wrapped, marks: Marks) -> Wrapped:
+    """UntypedStorage.resize_: the device's memory has another alignment than torch's, and keeps its size."""
+
+    @functools.wraps(original)
+    def resize_(self: Any, size: int) -> Any:
+        if marks.storage_on_device(self) and not self.resizable() and size <= self.nbytes():
+            return self
+        return original(self, size)
+
+    return resize_
 
 
 def _tag(original: Wrapped, marks: Marks) -> Wrapped:

@@ -38,6 +38,10 @@ class Stream:
         stream_order.program.host_waits(self.number)  # the answer is that all is done
         return True
 
+    def is_capturing(self) -> bool:
+        """Whether its work is written down for a graph."""
+        return graphs.capturing(self.number)
+
     def wait_event(self, event: Event) -> None:
         """The event's work is done, or captured."""
         graphs.waited(self.number, event.cuda_event)

@@ -138,6 +138,27 @@ def _do_bench(function: Callable[[], Any], *_: Any, quantiles: Any = None, **__:
     return [elapsed] * len(quantiles) if quantiles is not None else elapsed
 
 
+class Active:
+    """triton.runtime.driver.active: what benchmarks ask of it to begin with an empty cache, of which there is none."""
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        """A tensor that would fill the L2 cache."""
+        import torch
+
+        return torch.zeros(1, dtype=torch.int32, device="cuda")
+
+    def clear_cache(self, cache: Any) -> None:
+        """There is no cache to clear."""
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        return _do_bench
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _absent(f"{NAME}.runtime.driver.active.{name}")
+
+
 def _contents(name: str) -> dict[str, Any]:
     """What there is in a module besides names that cannot be used."""
     cache = types.SimpleNamespace(
@@ -154,7 +175,7 @@ def _contents(name: str) -> dict[str, Any]:
             "next_power_of_2": lambda n: 1 << max(n - 1, 0).bit_length(),
         },
         f"{NAME}.language": {"constexpr": constexpr},
-        f"{NAME}.runtime": common | {"cache": cache},
+        f"{NAME}.runtime": common | {"cache": cache, "driver": types.SimpleNamespace(active=Active())},
         f"{NAME}.testing": {"do_bench": _do_bench, "do_bench_cudagraph": _do_bench},
     }
     return modules.get(name, {})
