@@ -236,12 +236,14 @@ def test_wrong_usage_shows_how_it_is_used(args):
 
 
 def test_each_command_says_in_its_help_what_it_does(capsys):
-    (commands,) = (action for action in parser()._actions if action.dest == "command")
-    for listed in commands._choices_actions:
+    (commands,) = (action.choices for action in parser()._actions if action.dest == "command")
+    listed = " ".join(parser().format_help().split())
+    for name, command in dict(commands or {}).items():
+        said = command.description
+        assert f" {name} {said[0].lower()}{said[1:].rstrip('.')}" in listed
         with pytest.raises(SystemExit):
-            main([listed.dest, "--help"])
-        said = " ".join(capsys.readouterr().out.split())
-        assert listed.help[0].upper() + listed.help[1:] + "." in said
+            main([name, "--help"])
+        assert said in " ".join(capsys.readouterr().out.split())
 
 
 def test_rows_and_parts_belong_to_one_notebook(capsys):
