@@ -209,7 +209,7 @@ def attempted(make: Callable[[], Made]) -> Made:
 
 
 def must_run(run: Callable[..., Made], *arguments: Any, **named: Any) -> Made:
-    """Return what `run` returns: the emulator's report of a kernel with a reader's parts, or a tuple that it opens.
+    """Return what `run` returns: the report of a kernel with a reader's parts, or a tuple that begins with it.
 
     Raises NotYet with what CuTe or Python objects to, or with the `hint` of the report, unless that has no fault.
     """
@@ -256,7 +256,7 @@ def emulated(launch: Callable[..., Any], *arguments: Any, outputs: int = 1) -> N
 
 
 def unchanged(tensor: torch.Tensor, before: torch.Tensor, name: str) -> None:
-    """Raise NotYet unless every byte of a tensor is what it was before the answer had it; `name` is the tensor's."""
+    """Raise NotYet unless every byte of a tensor is what it was before the answer ran; `name` is the tensor's."""
     if not torch.equal(*(each.contiguous().flatten().view(torch.uint8) for each in (tensor, before))):
         raise NotYet(f"your answer changes {name}, which it may only read")
 

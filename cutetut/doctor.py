@@ -20,8 +20,8 @@ from cutetut.course import notebooks, provenance
 
 PYTHONS = ((3, 11), (3, 13))  # oldest and newest supported
 BOOK = "jupyter-book"  # which only a checkout needs: nothing else has the book's sources
-JUPYTER = ("ipykernel", "nbclient", "nbformat", "ipywidgets", "anywidget", "jupyterlab", BOOK)
-NEEDED_TO_RUN = ("ipykernel", "nbclient", "nbformat", "ipywidgets", "anywidget")
+NEEDED_TO_RUN = ("ipykernel", "nbclient", "nbformat", "ipywidgets", "anywidget", "matplotlib", "pillow", "PyYAML")
+CHAPTERS = (*NEEDED_TO_RUN, "jupyterlab", BOOK)
 DISK_NEEDED, DISK_COMFORTABLE = 0.5, 2.0  # GB: the book, caches and temporary PTX; room for an installation
 MEMORY_COMFORTABLE = 3.0  # GB: torch, CuTe DSL's compiler and one notebook kernel at a time
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -100,7 +100,7 @@ def gather() -> Facts:
         dsl_error=dsl_error,
         driver=gpus[0].driver if gpus else None,
         request=os.environ.get(backend.VARIABLE, ""),
-        packages={name: provenance.version(name) for name in JUPYTER},
+        packages={name: provenance.version(name) for name in CHAPTERS},
         browser=next(filter(None, (os.environ.get("CUTETUT_BROWSER"), *map(shutil.which, BROWSERS))), None),
         disassembler=str(tool) if tool else None,
     )
@@ -300,8 +300,8 @@ def check_memory(facts: Facts) -> Finding | None:
     )
 
 
-def check_jupyter(facts: Facts) -> Finding | None:
-    """What executes and shows notebooks."""
+def check_chapters(facts: Facts) -> Finding | None:
+    """What executes and shows notebooks, and what their cells import."""
     missing = _missing(facts)
     if not missing:
         return None
@@ -310,12 +310,12 @@ def check_jupyter(facts: Facts) -> Finding | None:
 
 
 def _missing(facts: Facts) -> list[str]:
-    """What of JUPYTER is wanted here and is not installed."""
+    """What of CHAPTERS is wanted here and is not installed."""
     return [name for name in _wanted(facts) if facts.packages.get(name) is None]
 
 
 def _wanted(facts: Facts) -> list[str]:
-    return [name for name in JUPYTER if not (facts.installed and name == BOOK)]
+    return [name for name in CHAPTERS if not (facts.installed and name == BOOK)]
 
 
 def _packages(facts: Facts) -> str:
@@ -356,7 +356,7 @@ CHECKS: tuple[Callable[[Facts], Finding | None], ...] = (
     check_cache,
     check_disk,
     check_memory,
-    check_jupyter,
+    check_chapters,
     check_disassembler,
     check_browser,
 )
@@ -394,7 +394,7 @@ def report(facts: Facts) -> str:
         "GPU": gpu,
         "torch": f"{machine.torch} ({cuda} CUDA)" if machine.torch else "missing",
         "CuTe DSL": machine.dsl or "missing",
-        "Jupyter": ", ".join(f"{name} {facts.packages.get(name) or 'missing'}" for name in _wanted(facts)),
+        "chapters": ", ".join(f"{name} {facts.packages.get(name) or 'missing'}" for name in _wanted(facts)),
         "disassembler": facts.disassembler or "missing",
     }
     if not facts.installed:

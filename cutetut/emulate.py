@@ -180,8 +180,8 @@ def child(number: int) -> None:
 def gpus(number: int) -> list[str]:
     """Have `number` GPUs for the rest of the process, real or emulated, each of which may use the others' memory.
 
-    Returns their names, "cuda:0" and so on. Raises Refused on a host that has GPUs, but too few, and where a program
-    runs that was given fewer emulated ones.
+    Returns their names, "cuda:0" and so on. Raises Refused on a host with GPUs, but too few of them, and in a program
+    that was started with fewer emulated ones.
     """
     import torch
     from cuda.bindings import runtime
@@ -190,10 +190,10 @@ def gpus(number: int) -> list[str]:
         if devices.count < number:
             _for_good.close()
             if backend.activate().device == "cuda":  # what exists already cannot become one of several
-                raise Refused(f"{devices.count} GPU is emulated here, not {number}: cutetut emulate --gpus {number}")
+                raise Refused(f"{_gpus(devices.count)} emulated here, not {number}: cutetut emulate --gpus {number}")
             _for_good.enter_context(emulated_gpu(gpus=number))
     elif torch.cuda.device_count() < number:
-        raise Refused(f"{torch.cuda.device_count()} GPU is here, not {number}; CUTETUT_BACKEND=emulator has them")
+        raise Refused(f"{_gpus(torch.cuda.device_count())} here, not {number}; CUTETUT_BACKEND=emulator has them")
     names = [f"cuda:{i}" for i in range(number)]
     for name in names:
         torch.zeros(1, device=name)  # a GPU has no context before its first use
@@ -204,6 +204,10 @@ def gpus(number: int) -> list[str]:
         if status not in fine:
             raise Refused(f"cuda:{gpu} cannot use the memory of cuda:{peer}: {status.name}")
     return names
+
+
+def _gpus(number: int) -> str:
+    return "1 GPU is" if number == 1 else f"{number} GPUs are"
 
 
 @contextlib.contextmanager
@@ -235,7 +239,7 @@ def _redirect_caches() -> None:
 
 
 def _tolerated(warn: str, waive: Sequence[str]) -> dict[str, str]:
-    """What is asked for here and in the environment together; raises LaunchError for what nothing can tolerate."""
+    """What is asked for here and in the environment together; raises LaunchError for what cannot be tolerated."""
     kinds = ",".join(filter(None, (os.environ.get(tolerance.WARN), warn)))
     if warn == "all":
         kinds = warn

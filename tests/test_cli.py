@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from cutetut import backend, doctor
 from cutetut.cli import main, parser
@@ -26,10 +28,10 @@ HEALTHY = Facts(
     python=(3, 11, 9), system="Linux", architecture="x86_64", distribution="Debian", processor="a processor", cores=2,
     memory_gb=16.0, disk_gb=50.0, project="/home/reader/cutetut", installed=False, project_writable=True,
     temporary_writable=True, cache_problem="", machine=NO_GPU, torch_error="", dsl_error="", driver=None, request="",
-    packages=dict.fromkeys(doctor.JUPYTER, "1"),
+    packages=dict.fromkeys(doctor.CHAPTERS, "1"),
     browser="/usr/bin/chromium", disassembler="/usr/bin/nvdisasm",
 )  # fmt: skip
-BARE = dict.fromkeys(doctor.JUPYTER)
+BARE = dict.fromkeys(doctor.CHAPTERS)
 INSTALLED = replace(
     HEALTHY, project=None, installed=True, project_writable=False, packages=BARE, browser=None, disassembler=None
 )  # `pip install cutetut`, and nothing else
@@ -67,8 +69,8 @@ def test_a_healthy_machine_has_nothing_to_do():
 MISSING_TORCH = dataclasses.replace(NO_GPU, torch=None)
 OTHER_GPU = dataclasses.replace(HOPPER, gpu="NVIDIA A100", capability=(8, 0))
 CPU_TORCH = dataclasses.replace(HOPPER, torch="2.13.0+cpu", torch_cuda=False)
-NO_KERNEL = {**dict.fromkeys(doctor.JUPYTER, "1"), "ipykernel": None}
-NO_LAB = {**dict.fromkeys(doctor.JUPYTER, "1"), "jupyterlab": None}
+NO_KERNEL = {**dict.fromkeys(doctor.CHAPTERS, "1"), "ipykernel": None}
+NO_LAB = {**dict.fromkeys(doctor.CHAPTERS, "1"), "jupyterlab": None}
 
 BROKEN: list[tuple[dict[str, Any], bool, str, str]] = [
     ({"python": (3, 10, 4)}, True, "Python 3.10.4 is not supported", "install Python 3.11 to 3.13"),
@@ -138,9 +140,18 @@ def test_without_a_checkout_each_remedy_works_without_one(change, fatal, what, r
         assert of_a_checkout not in text
 
 
+def test_the_doctor_looks_for_all_that_the_chapters_need():
+    """Who has Jupyter already, and installs cutetut alone, may lack only what the cells import, such as matplotlib."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    course = {Requirement(text).name for text in project["optional-dependencies"]["course"]}
+    assert course == {*doctor.CHAPTERS, "nvidia-cuda-nvdisasm"} - {doctor.BOOK}  # that one's program is looked for
+    (found,) = doctor.findings(replace(HEALTHY, packages={**HEALTHY.packages, "matplotlib": None}))
+    assert found.fatal and found.what == "not installed: matplotlib"
+
+
 def test_what_runs_without_a_checkout():
     assert "chapters can run" not in doctor.report(INSTALLED)
-    course = {**dict.fromkeys(doctor.JUPYTER, "1"), "jupyter-book": None}
+    course = {**dict.fromkeys(doctor.CHAPTERS, "1"), "jupyter-book": None}
     complete = replace(INSTALLED, packages=course, disassembler="/usr/bin/nvdisasm")
     assert doctor.findings(complete) == []
     assert "The chapters can run here: cutetut run 00_start_here" in doctor.report(complete)
@@ -225,12 +236,14 @@ def test_wrong_usage_shows_how_it_is_used(args):
 
 
 def test_each_command_says_in_its_help_what_it_does(capsys):
-    (commands,) = (action for action in parser()._actions if action.dest == "command")
-    for listed in commands._choices_actions:
+    (commands,) = (action.choices for action in parser()._actions if action.dest == "command")
+    listed = " ".join(parser().format_help().split())
+    for name, command in dict(commands or {}).items():
+        said = command.description
+        assert f" {name} {said[0].lower()}{said[1:].rstrip('.')}" in listed
         with pytest.raises(SystemExit):
-            main([listed.dest, "--help"])
-        said = " ".join(capsys.readouterr().out.split())
-        assert listed.help[0].upper() + listed.help[1:] + "." in said
+            main([name, "--help"])
+        assert said in " ".join(capsys.readouterr().out.split())
 
 
 def test_rows_and_parts_belong_to_one_notebook(capsys):

@@ -92,7 +92,7 @@ def collect(chapters: Iterable[str | Path] | None = None) -> list[Exercise]:
 
 
 def counts(exercises: Iterable[Exercise]) -> dict[str, tuple[int, int]]:
-    """How many exercises each chapter has, and how many of them write code of a kernel."""
+    """How many exercises each chapter has, and in how many of them one writes kernel code."""
     found: dict[str, tuple[int, int]] = {}
     for each in exercises:
         total, of_kernels = found.get(each.chapter, (0, 0))
@@ -183,7 +183,7 @@ def main(asked: Sequence[str]) -> int:
     for key in missing:
         print(f'! {key}: its cell\'s metadata lack "cutetut": {{"difficulty": 1}}, 2 or 3')
     total, of_kernels = len(found), sum(each.of_kernel for each in found)
-    print(f"{total} exercises, {of_kernels} of which write code of a kernel")
+    print(f"{total} exercises; in {of_kernels} of them you write kernel code")
     return bool(missing)
 
 

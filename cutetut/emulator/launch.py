@@ -185,7 +185,7 @@ def checks(peer: Peer | None = None) -> Checks:
 
 
 def expect_settings(environment: Mapping[str, str]) -> None:
-    """Raises LaunchError for a schedule, a policy of completion or a budget that these variables ask for in vain."""
+    """Raises LaunchError where these variables name no schedule, no policy of completion or no budget that there is."""
     Schedule(environment.get("CUTETUT_SCHEDULE"))
     Pending(environment.get("CUTETUT_ASYNC"))
     _budget(None, environment)

@@ -51,7 +51,7 @@ def test_the_page_says_how_many_there_are(page: str) -> None:
     listed = exercises.collect()
     of_kernels = sum(each.of_kernel for each in listed)
     counts = exercises.counts(listed)
-    said = f"{len(listed)} exercises in {len(counts)} chapters; {of_kernels} of them write code of a kernel."
+    said = f"{len(listed)} exercises in {len(counts)} chapters; in {of_kernels} of them you write kernel code."
     assert said in words(page)
     counted = re.search(r'<p class="cutetut-exercises">.*?</table>', page, re.DOTALL)
     assert counted

@@ -100,7 +100,7 @@ def test_the_command_says_what_lacks_a_difficulty(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exercises.main(["01_layouts"]) == 0
-    assert "5 exercises, 2 of which write code of a kernel" in capsys.readouterr().out
+    assert "5 exercises; in 2 of them you write kernel code" in capsys.readouterr().out
     monkeypatch.setattr(exercises, "DIFFICULTIES", {1: "one step"})
     assert exercises.main(["01_layouts"]) == 1
     assert "! 01_layouts/blocks: " in capsys.readouterr().out

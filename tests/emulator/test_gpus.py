@@ -444,11 +444,13 @@ def test_a_notebook_has_as_many_as_it_asks_for(tmp_path: Path) -> None:
     assert ran.stdout == "['cuda:0', 'cuda:1'] 2\n", ran.stderr
 
 
-def test_a_script_that_was_given_one_gpu_gets_no_second(tmp_path: Path) -> None:
-    (tmp_path / "two.py").write_text(ASKING)
-    ran = subprocess.run(warm.command("cutetut", "emulate", str(tmp_path / "two.py")), capture_output=True, text=True)
+@pytest.mark.parametrize(("given", "said"), [(1, "1 GPU is emulated here"), (2, "2 GPUs are emulated here")])
+def test_a_script_that_was_given_some_gpus_gets_no_more(given: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "more.py").write_text(ASKING.replace("gpus(2)", f"gpus({given + 1})"))
+    command = warm.command("cutetut", "emulate", "--gpus", str(given), str(tmp_path / "more.py"))
+    ran = subprocess.run(command, capture_output=True, text=True)
     assert ran.returncode == 1
-    assert ran.stderr.endswith("Refused: 1 GPU is emulated here, not 2: cutetut emulate --gpus 2\n")
+    assert ran.stderr.endswith(f"Refused: {said}, not {given + 1}: cutetut emulate --gpus {given + 1}\n")
 
 
 # -- CUDA graphs ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutetut.emulator.errors import MissingBarrier
+from cutetut.emulator.errors import EmulatorWarning, MissingBarrier
 from tests.emulator.harness import kernel, run, wait
 
 pytestmark = pytest.mark.emulator
@@ -99,3 +99,18 @@ def test_another_warp_that_still_reads_is_named_before_a_lane() -> None:
     for text in (body, body.replace("bar.warp.sync -1; @%p1", "@%p1")):
         with pytest.raises(MissingBarrier, match="which warp 0 has read"):
             run(kernel(text, header=SHARED), NUMBERS.copy(), block=(64, 1, 1))
+
+
+def test_warps_that_shuffle_while_another_goes_elsewhere_have_shuffled() -> None:
+    """Lane 0 reads a word, its warp shuffles, lane 1 writes it: a warning, whichever warps run."""
+    text = kernel(
+        """mov.u32 %r1, %tid.x; ld.param.b64 %rd1, [p0]; and.b32 %r2, %r1, 31; shr.u32 %r3, %r1, 5;
+        mad.wide.u32 %rd2, %r3, 4, %rd1; setp.eq.u32 %p1, %r3, 1; setp.ne.u32 %p2, %r2, 0; setp.ne.u32 %p3, %r2, 1;
+        mov.u32 %r9, 0; @%p2 bra READ; ld.global.b32 %r9, [%rd2]; READ: bar.warp.sync 0xffffffff; @%p1 bra OUT;
+        @%p2 bra AGAIN; ld.global.b32 %r9, [%rd2]; AGAIN:
+        shfl.sync.idx.b32 %r8, %r9, 0, 31, -1; add.u32 %r8, %r8, 1; @!%p3 st.global.b32 [%rd2], %r8; OUT:"""
+    )
+    words = np.arange(10, 13, dtype=np.uint32)
+    with pytest.warns(EmulatorWarning, match="loaded from before the warp shuffled"):
+        run(text, words, block=(96, 1, 1))
+    assert words.tolist() == [11, 11, 13]

@@ -48,7 +48,7 @@ class Exercises(SphinxDirective):
             for chapter, (total, of_kernels) in counts.items()
         ]
         of_kernels = sum(each.of_kernel for each in found)
-        text = f"{len(found)} exercises in {len(counts)} chapters; {of_kernels} of them write code of a kernel."
+        text = f"{len(found)} exercises in {len(counts)} chapters; in {of_kernels} of them you write kernel code."
         counted = table(["chapter", "exercises", "write kernel code"], rows, ["measured"])
         return [nodes.paragraph("", text, classes=["cutetut-exercises"]), counted]
 

@@ -169,11 +169,13 @@ def decode_shfl(inst: Instruction, machine: Machine) -> Step:
 
     def step(sel: Selection) -> None:
         j, inside = sources(sel)
-        if not members.whole(sel):
+        together: Selection = sel
+        if not members.whole(sel):  # warps that are whole may be among these, too, where others have gone elsewhere
             groups = members.groups(sel)
-            _check_sources(inst, machine, sel, j & 31, groups.spread(groups.bits))
-        else:
-            machine.unit(Ordering).shuffled(sel)
+            bits = groups.spread(groups.bits)
+            _check_sources(inst, machine, sel, j & 31, bits)
+            together = threads_of(sel)[bits == FULL]
+        machine.unit(Ordering).shuffled(together)
         d[sel] = a[j]
         if wants_flag:
             p[sel] = inside
