@@ -287,7 +287,9 @@ class Reports:
             waited = stamp.agent < self.clocks.warps
             waited = waited or self.clocks.seen[GENERIC, self.owners[stamp.agent] >> 5, stamp.agent] >= stamp.time
             how = "the two have not met since its wait" if waited else "that warp has not waited"
-            who, mates = self._who(stamp, int(threads[0]))
+            mates = stamp.agent == int(threads[0]) >> 5
+            copier = stamp.agent if stamp.agent < self.clocks.warps else self.owners[stamp.agent] >> 5
+            who = f"lane {stamp.lane} of the same warp" if mates else f"warp {copier % self.machine.warps_per_cta}"
             what = f"{verb} {place}, which {who} copied with cp.async, and {how}"
             meet = "sync_warp" if mates else "sync_threads"
             hint = f"cp.async.wait_group by the threads that copy, {meet}, then the load"

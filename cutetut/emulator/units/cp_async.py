@@ -127,7 +127,7 @@ class CopyGroups(UnitState):
         waiting[threads] = True
         theirs = [copies for copies in self.current() if waiting[copies.threads].any()]
         in_none = [c.operation for c in theirs if (c.groups == self.closed[c.threads])[waiting[c.threads]].any()]
-        Pending.passed(inst, in_none, (c.operation for c in theirs if c.operation not in in_none))
+        Pending.passed(inst, in_none, ())
         copied = threads[(self._agents[threads >> 5] >= 0) & (ready[threads] >= 0)]
         if len(copied):
             times = self.began + ready[copied] + self.before_commit[copied]
