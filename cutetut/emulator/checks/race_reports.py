@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -292,6 +293,8 @@ class Reports:
             who = f"lane {stamp.lane} of the same warp" if mates else f"warp {copier % self.machine.warps_per_cta}"
             what = f"{verb} {place}, which {who} copied with cp.async, and {how}"
             meet = "sync_warp" if mates else "sync_threads"
+            if not mates and not self.clocks.lanes_heard_of(int(threads[0]) >> 5, stamp.agent, stamp.time):
+                stamp = replace(stamp, lane=0)  # the first lane stands for its warp, whose lanes all copied
             hint = f"cp.async.wait_group by the threads that copy, {meet}, then the load"
         elif kind == "bulk":
             what = f"{verb} {place}, which a bulk store has written: nobody this warp has met has waited for its end"
