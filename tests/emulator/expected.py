@@ -91,7 +91,7 @@ EXPECTED = {
         "cute.autovec_copy(accumulators",
         ("is read while the WGMMA",),
         (GEMM_LINE,),
-        "commit_group, then wait_group: this WGMMA is in no group",
+        "commit_group between the operation and that wait",
     ),
     "no_cp_async_wait": Expected(
         InFlight,

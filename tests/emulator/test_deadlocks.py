@@ -183,15 +183,6 @@ def test_bytes_that_nobody_announces() -> None:
     assert hint.startswith("the arrive with expect_tx")
 
 
-def test_bytes_that_are_announced_by_nobody_who_arrives() -> None:
-    """expect_tx in place of arrive.expect_tx: the count of arrivals is right, and its one arrival is missing."""
-    copy = "@!%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r2], [%rd0], 64, [%r1];"
-    announce = "@!%p1 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 64;"
-    report, hint = stuck(init(1) + announce + copy + forever(0, 0, "W"), 1)
-    assert "1 of 1 arrivals and 0 bytes pending" in report and "this phase: 64 bytes announced" in report
-    assert hint.startswith("an arrival beside the announcement of the bytes")
-
-
 # -- named barriers -------------------------------------------------------------------------------
 
 

@@ -124,6 +124,14 @@ def test_functions_are_replaced_where_they_are_defined_too(cuda: None) -> None:
     assert torch.cuda.graphs.graph is torch.cuda.graph
 
 
+def test_a_stream_in_place_of_a_device_means_the_current_gpu(cuda: None) -> None:
+    """As in torch, whose functions look for an index and take the current GPU's where there is none."""
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize(stream)
+    with torch.cuda.stream(stream):
+        assert torch.cuda.current_stream(stream) == stream
+
+
 def test_contexts_of_streams(cuda: None) -> None:
     stream = torch.cuda.Stream(device="cuda", priority=-1)
     context = torch.cuda.stream(stream)

@@ -51,15 +51,3 @@ def test_a_wait_that_lets_a_group_go_on_since_the_next_is_none(tmp_path: Path) -
     found = report(tmp_path, change)
     noted = [side.source_text.strip() for side in found.sides if "in no group" in side.note]
     assert noted == ["warpgroup.wait_group(1)"] and "commit_group between" in found.remedy
-
-
-@pytest.mark.emulator
-def test_a_commit_behind_the_wait_that_counts_groups(tmp_path: Path) -> None:
-    """The wait lets one group go on; it comes before the commit of the copies behind it, and so that is the one."""
-    changes = (
-        Mutant("cp_async_gemm", "TILE, TILE_K, STAGES = 64, 32, 2", "TILE, TILE_K, STAGES = 64, 32, 3"),
-        Mutant("cp_async_gemm", "# in every step", NOTHING),
-    )
-    found = report(tmp_path, *changes)
-    noted = [side.source_text.strip() for side in found.sides if "one behind it was in no group" in side.note]
-    assert noted == ["cute.arch.cp_async_wait_group(STAGES - 2)"] and "operation behind this one" in found.remedy

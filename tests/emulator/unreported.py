@@ -84,7 +84,6 @@ _COPIED = """mad.wide.u32 %rd2, %r0, 4, %rd1; FILL bar.sync 0; @%p1 bra END;
 cp.async.bulk.global.shared::cta.bulk_group [%rd1+256], [%r1], 256;
 cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; END:"""
 _ASYNC = "cp.async.ca.shared.global [%r4], [%rd2], 4; cp.async.commit_group; cp.async.wait_group 0;"
-_NEIGHBOUR = f"mad.wide.u32 %rd2, %r0, 4, %rd1; {_ASYNC} xor.b32 %r6, %r4, DISTANCE; ld.shared.b32 %r7, [%r6];"
 _COPIED_OVER = f"""@!%p1 mbarrier.init.shared::cta.b64 [%r1+512], 1; fence.mbarrier_init.release.cluster;
 st.shared.b32 [%r4], %r5; bar.warp.sync -1; ld.shared.b32 %r6, [%r4]; BETWEEN @%p1 bra END;
 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+512], 256; {_BULK} END: bar.warp.sync -1;
@@ -155,13 +154,6 @@ def gaps() -> dict[str, Gap]:
             "the loads have been issued by then, although a shuffle orders no memory",
             Program(_with(_COPIED_OVER, BETWEEN="shfl.sync.bfly.b32 %r8, %r6, 1, 31, -1;"), threads=32),
             "the same without a shuffle", Program(_with(_COPIED_OVER, BETWEEN=""), threads=32),
-        ),
-        "cp.async of a lane": Gap(
-            "a lane reads what another lane of its warp copied by `cp.async`: each has waited for its own copies, and "
-            "they have not met since",
-            "the emulator remembers for each warp, not for each lane, up to which `cp.async` has been waited for",
-            Program(_with(_NEIGHBOUR, DISTANCE="4")), "the same between lanes of two warps",
-            Program(_with(_NEIGHBOUR, DISTANCE="128")),
         ),
         "exit": Gap(
             "a CTA exits while its bulk store may still read its shared memory",

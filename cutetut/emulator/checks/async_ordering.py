@@ -244,6 +244,21 @@ class AsyncOrdering(UnitState):
         shadow.wrote[where] = stamp if where.ndim == 1 else stamp[:, None]
         self._note_write(shadow, agents, times)
 
+    def now_stored(self, hosts: np.ndarray, nbytes: int, wrote: np.ndarray, threads: np.ndarray, inst: int) -> None:
+        """Threads have waited for small copies of their own, of these stamps: from now on they are like their stores.
+
+        Others, lanes of the same warp included, know of them as they know of what the threads store now.
+        """
+        shadow, clocks = self.order.shadow, self.order.clocks
+        where, warps = shadow.where(hosts, nbytes), threads >> 5
+        times = clocks.now[warps]
+        stored = stamps.of_threads(threads, times, inst)
+        if where.ndim > 1:
+            wrote, stored = wrote[:, None], stored[:, None]
+        shadow.wrote[where] = np.where(shadow.wrote[where] == wrote, stored, shadow.wrote[where])
+        clocks.touch(np.sort(threads))
+        self._note_write(shadow, warps, times)
+
     # -- reading shared memory ----------------------------------------------------------------
 
     def reading(
@@ -320,7 +335,7 @@ class AsyncOrdering(UnitState):
         row, column = (int(i) for i in np.argwhere(late)[0])
         stamp = Stamp.of(int(found[row, column]))
         place = order.reports.place(shadow, shadow.start + int(chunks[row]) * CHUNK + (column << shadow.shift))
-        if stamp.agent < order.clocks.warps:
+        if order.reports.kind_of(stamp) == "warp":
             order.reports.report(order.reports.not_fenced(stamp, thread, place, verb, inst, False), inst)
             return
         order.reports.report(order.reports.async_not_waited(stamp, thread, place, verb, inst), inst)
@@ -339,7 +354,8 @@ class AsyncOrdering(UnitState):
         clocks = self.order.clocks
         if _alike(found):
             stamp = Stamp.of(max(int(found.flat[0]), stamps.NOTHING))
-            seen = clocks.seen[[GENERIC, view] if stamp.agent < clocks.warps else [GENERIC], warps, stamp.agent]
+            fenced = stamp.agent < clocks.warps and not self.order.reports.copies[stamp.inst]
+            seen = clocks.seen[[GENERIC, view] if fenced else [GENERIC], warps, stamp.agent]
             if int(seen.min()) >= stamp.time:
                 return None
         found = np.maximum(found, stamps.NOTHING)
@@ -354,11 +370,21 @@ class AsyncOrdering(UnitState):
             visible = clocks.seen[GENERIC, warps, :n].min(axis=0)
             visible[: clocks.warps] = in_view
         late = np.asarray(visible[agents] < times)
+        copied = late & self.order.reports.copies[stamps.instruction_of(found)] & (agents < clocks.warps)
+        if copied.any():  # by cp.async, which needs no fence
+            late[copied] = self._unknown_copies(found[copied], warps, thread)
         for at in zip(*np.nonzero(late), strict=True) if clocks.fenced_alone and late.any() else ():
             stamp = Stamp.of(int(found[at]))
             if stamp.agent < clocks.warps:
                 late[at] = not clocks.fenced_by_lane(view, stamp.thread, stamp.time, thread)
         return late if late.any() else None
+
+    def _unknown_copies(self, found: np.ndarray, warps: slice, thread: int) -> np.ndarray:
+        """Which of the stamps of cp.async these warps, or one's thread, do not know of; its lanes are checked apart."""
+        clocks, agents, times = self.order.clocks, stamps.agent_of(found), stamps.time_of(found)
+        if warps.stop - warps.start > 1:
+            return np.asarray(clocks.seen[GENERIC, warps, : clocks.agents].min(axis=0)[agents] < times)
+        return np.asarray((clocks.row(thread)[agents] < times) & (agents != warps.start))
 
     # -- global memory ------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -37,12 +38,15 @@ from .remedies import (
 from .shadow import Shadow
 from .stamps import Stamp
 
+_COPIES = ("cp.async.ca.", "cp.async.cg.")  # instructions whose bytes a thread waits for
+
 
 class Reports:
     """Builds the errors of one machine's ordering checks."""
 
     def __init__(self, machine: Machine, clocks: Clocks, strength: np.ndarray) -> None:
         self.machine, self.clocks, self.strength = machine, clocks, strength  # the scope of each instruction
+        self.copies = np.array([inst.opcode.startswith(_COPIES) for inst in machine.kernel.body])
         self.kinds: dict[int, str] = {}  # agent beside the warps -> "mbarrier", "wgmma", "bulk", "cp.async", "grid"
         self.owners: dict[int, int] = {}  # and the first thread that it works for
         self.early = EarlyReads()
@@ -155,7 +159,7 @@ class Reports:
         """Threads use what others wrote, and nothing orders the two."""
         stamp, rows, at = first(shadow, found, late, host, threads)
         place = self.place(shadow, at)
-        kind = self.kinds.get(stamp.agent, "warp")
+        kind = self.kind_of(stamp)
         if kind == "warp":
             error = self._unordered(access, place, stamp, threads[rows], "has " + self._did(stamp))
         else:
@@ -279,11 +283,19 @@ class Reports:
                                    locations=(place,))  # fmt: skip
             error.add(place_of(stamp.inst), "it was written here")
             return error
+        mates = False
         if kind == "cp.async":
-            waited = self.clocks.seen[GENERIC, self.owners[stamp.agent] >> 5, stamp.agent] >= stamp.time
+            waited = stamp.agent < self.clocks.warps
+            waited = waited or self.clocks.seen[GENERIC, self.owners[stamp.agent] >> 5, stamp.agent] >= stamp.time
             how = "the two have not met since its wait" if waited else "that warp has not waited"
-            what = f"{verb} {place}, which {self._reader(stamp, int(threads[0]))} copied with cp.async, and {how}"
-            hint = "cp.async.wait_group by the threads that copy, sync_threads, then the load"
+            mates = stamp.agent == int(threads[0]) >> 5
+            copier = stamp.agent if stamp.agent < self.clocks.warps else self.owners[stamp.agent] >> 5
+            who = f"lane {stamp.lane} of the same warp" if mates else f"warp {copier % self.machine.warps_per_cta}"
+            what = f"{verb} {place}, which {who} copied with cp.async, and {how}"
+            meet = "sync_warp" if mates else "sync_threads"
+            if not mates and not self.clocks.lanes_heard_of(int(threads[0]) >> 5, stamp.agent, stamp.time):
+                stamp = replace(stamp, lane=0)  # the first lane stands for its warp, whose lanes all copied
+            hint = f"cp.async.wait_group by the threads that copy, {meet}, then the load"
         elif kind == "bulk":
             what = f"{verb} {place}, which a bulk store has written: nobody this warp has met has waited for its end"
             hint = "cp.async.bulk.wait_group 0 (without .read) by the thread that stored, then a barrier"
@@ -295,7 +307,8 @@ class Reports:
             hint = "the wait for the mbarrier that the copy signals, in every warp that uses what it brings"
             if verb == Kind.REMOTE.value:
                 hint = REUSED
-        error = MissingBarrier(what, threads=threads, hint=hint, kind="missing-wait", locations=(place,))
+        reason = "missing-lane-sync" if mates else "missing-wait"
+        error = MissingBarrier(what, threads=threads, hint=hint, kind=reason, locations=(place,))
         noted = self.noting(error, stamp, inst, "the copy was issued here")
         thread = self._thread(stamp)
         for op in self.machine.pending.operations if kind in ("bulk", "cp.async") else ():
@@ -376,7 +389,7 @@ class Reports:
         return self.noting(error, stamp, inst, "it was stored here")
 
     def async_not_waited(self, stamp: Stamp, thread: int, place: Location, verb: str, inst: int) -> EmulatorError:
-        kind = self.kinds.get(stamp.agent, "warp")
+        kind = self.kind_of(stamp)
         return self._not_waited(verb, place, stamp, kind, np.array([thread]), inst)
 
     # -- words --------------------------------------------------------------------------------
@@ -424,7 +437,15 @@ class Reports:
         return [lane for mask, known in self.clocks.apart.groups.get(thread >> 5, ()) for lane in range(32)
                 if mask >> lane & 1 and stamp.agent < len(known) and known[stamp.agent] >= stamp.time]  # fmt: skip
 
+    def kind_of(self, stamp: Stamp) -> str:
+        """Who made a stamp: a "warp", or what works beside it."""
+        if stamp.agent < self.clocks.warps:
+            return "cp.async" if self.copies[stamp.inst] else "warp"
+        return self.kinds.get(stamp.agent, "warp")
+
     def _did(self, stamp: Stamp) -> str:
+        if self.copies[stamp.inst]:
+            return "filled by cp.async"
         role = role_of(self.machine.kernel.body[stamp.inst].opcode, "")
         return "changed with an atomic operation" if role == "updates" else "stored to"
 

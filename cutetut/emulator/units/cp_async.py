@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..checks import stamps
 from ..checks.async_ordering import AsyncOrdering
 from ..checks.clocks import Knowledge
 from ..checks.ordering import Ordering
@@ -45,6 +46,7 @@ class Copies:
         self.times = machine.unit(CopyGroups).times(threads)  # and the time there that stands for the group
         self.arrived = np.zeros(len(threads), np.bool_)
         self.awaited = np.zeros(len(threads), np.bool_)
+        self.signals = np.zeros(len(threads), np.bool_)  # an mbarrier tells others of their end
         self.operation: Operation
 
     def arrive(self, rows: np.ndarray) -> None:
@@ -113,17 +115,23 @@ class CopyGroups(UnitState):
         """Finish all but the newest `keep` groups of each thread."""
         ready = np.full(self.machine.T, -1, np.int64)  # the newest group that must be complete
         ready[threads] = self.closed[threads] - keep - 1
+        order = self.machine.unit(AsyncOrdering)
         for copies in self.under_way:
-            copies.finish(copies.groups <= ready[copies.threads])
+            rows = (copies.groups <= ready[copies.threads]) & ~copies.awaited
+            copies.finish(rows)
+            rows &= ~copies.signals
+            if rows.any():
+                wrote = stamps.of_agents(copies.agents[rows], copies.times[rows], copies.inst)
+                order.now_stored(copies.hosts[rows], copies.nbytes, wrote, copies.threads[rows], copies.inst)
         waiting = np.zeros(self.machine.T, np.bool_)
         waiting[threads] = True
         theirs = [copies for copies in self.current() if waiting[copies.threads].any()]
         in_none = [c.operation for c in theirs if (c.groups == self.closed[c.threads])[waiting[c.threads]].any()]
-        Pending.passed(inst, in_none, (c.operation for c in theirs if c.operation not in in_none))
+        Pending.passed(inst, in_none, ())
         copied = threads[(self._agents[threads >> 5] >= 0) & (ready[threads] >= 0)]
         if len(copied):
             times = self.began + ready[copied] + self.before_commit[copied]
-            self.machine.unit(AsyncOrdering).learn(copied >> 5, self.agents_of(copied), times)
+            order.learn(copied >> 5, self.agents_of(copied), times)
 
     def signal(self, threads: np.ndarray) -> Knowledge:
         """These threads ask for an arrival when their copies so far are complete: what that will make known.
@@ -244,6 +252,8 @@ def decode_arrive(inst: Instruction, machine: Machine) -> Step:
 def _arrival(machine: Machine, inst: Instruction, barrier: Mbarrier, threads: np.ndarray) -> Operation:
     """Once the copies that threads have issued so far are complete, they count as arrived."""
     before = [(copies, np.isin(copies.threads, threads)) for copies in machine.unit(CopyGroups).current()]
+    for copies, rows in before:
+        copies.signals |= rows
     known = machine.unit(CopyGroups).signal(threads)
 
     def run() -> None:

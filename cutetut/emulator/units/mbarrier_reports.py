@@ -35,10 +35,6 @@ UNANNOUNCED = (
     "the arrive with expect_tx (the producer's acquire of the stage) that belongs before the copies: nobody has "
     "announced the bytes of this phase"
 )
-ONLY_ANNOUNCED = (
-    "an arrival beside the announcement of the bytes: mbarrier_expect_tx only announces them, and the phase still "
-    "waits for its arrivals; mbarrier_arrive_and_expect_tx does both"
-)
 DESTINATION = ", and to which CTA each copy goes: its rank, or the multicast mask"
 ADDED = (
     "`.noinc` on cp.async.mbarrier.arrive: without it each thread adds to the phase the arrival that it then makes, "
@@ -207,8 +203,6 @@ class Waits:
             return [Cause(CERTAIN, self._after_missing(where, max(missed)))]
         if barrier.pending and any(_adds(arrival.inst) for arrival in barrier.arrivals):
             return [Cause(CERTAIN, ADDED)]
-        if barrier.pending and barrier.arrivals and not any(arrival.count for arrival in barrier.arrivals):
-            return [Cause(CERTAIN, ONLY_ANNOUNCED)]
         if barrier.arrivals and barrier.pending:
             return [Cause(TOO_FEW, f"{ARRIVALS}, and whether all who should arrive can get there")]
         waited_before = any(int(waiter.threads[0]) >> 5 in barrier.seen for waiter in barrier.waiters)

@@ -1,4 +1,4 @@
-"""Instructions that the lanes of a warp execute together (PTX ISA sections 9.7.9.6 and 9.7.13.9 to 9.7.13.14).
+"""Instructions that the lanes of a warp execute together (PTX ISA sections 9.7.9.6, 9.7.13.2, 9.7.13.9 to 9.7.13.14).
 
 The scheduler holds lanes back until all that a member mask names have arrived, so a step sees whole
 groups.  It still checks them: what the ISA leaves undefined is an error here.

@@ -1,13 +1,15 @@
 """Shared memory between the lanes of one warp: only bar.warp.sync, and what waits for other warps, orders them.
 
 `pairs` and `parts` exchange numbers between neighbours, in one piece of code and in two branches; in `half_warps` the
-halves of a warp meet apart; `own` uses what the same lane wrote; `signal` has an elected lane of each warp arrive at an
+halves of a warp meet apart; in `copies` lanes read what
+others copied; `own` uses what the same lane wrote; `signal` has an elected lane of each warp arrive at an
 mbarrier for all of them.
 """
 
 import cutlass
 import cutlass.cute as cute
 import cutlass.memory
+from cutlass.cute.nvgpu import cpasync
 
 ROUNDS = 3
 LOW, HIGH = 0xFFFF, 0xFFFF0000
@@ -71,6 +73,27 @@ def half_warps_kernel(mX: cute.Tensor, mY: cute.Tensor):
 @cute.jit
 def half_warps(mX: cute.Tensor, mY: cute.Tensor):
     half_warps_kernel(mX, mY).launch(grid=(1, 1, 1), block=(64, 1, 1))
+
+
+@cute.kernel
+def copies_kernel(mX: cute.Tensor, mY: cute.Tensor):
+    """Every lane copies 4 numbers asynchronously, and reads 4 of another lane."""
+    tid, _, _ = cute.arch.thread_idx()
+    copied = shared(cutlass.Float32, 256)
+    lanes = cute.make_layout((64, 4), stride=(4, 1))
+    theirs, mine = cute.make_tensor(mX.iterator, lanes), cute.make_tensor(copied.iterator, lanes)
+    cute.copy(cute.make_copy_atom(cpasync.CopyG2SOp(), cutlass.Float32, num_bits_per_copy=128),
+              theirs[tid, None], mine[tid, None])  # fmt: skip
+    cute.arch.cp_async_commit_group()
+    cute.arch.cp_async_wait_group(0)
+    cute.arch.sync_warp()  # all lanes' copies are there
+    for i in cutlass.range_constexpr(4):
+        mY[4 * tid + i] = mine[tid ^ 1, i]
+
+
+@cute.jit
+def copies(mX: cute.Tensor, mY: cute.Tensor):
+    copies_kernel(mX, mY).launch(grid=(1, 1, 1), block=(64, 1, 1))
 
 
 @cute.kernel

@@ -17,6 +17,7 @@ KERNELS = {
         "order_lanes", "parts", elementwise((64,), lambda x: torch.stack([0 * x[::2], x[::2]], 1).flatten())
     ),
     "half_warps": Kernel("order_lanes", "half_warps", elementwise((64,), lambda x: x.view(4, 16).flip(1).flatten())),
+    "copies": Kernel("order_lanes", "copies", elementwise((256,), lambda x: x.view(32, 2, 4).flip(1).flatten())),
     "own": Kernel("order_lanes", "own", elementwise((64,), lambda x: x + 1 - torch.arange(64) % 2)),
     "signal": Kernel("order_lanes", "signal", elementwise((3, 32), mirrored)),
 }  # fmt: skip
@@ -48,6 +49,10 @@ MISTAKES = {
         "half_warps", (("# of the same half", "mY[tid] = half[tid ^ 16]"),), RACE,
         ("# both halves store", "half[tid ^ 16]"),
     ),
+    "no_sync_warp_behind_the_wait_for_copies": Mistake(
+        "copies", (("# all lanes' copies are there", NOTHING),), RACE,
+        ("cute.copy(cute.make_copy_atom", "mine[tid ^ 1"),
+    ),
     "elected_lane_arrives_for_stores": Mistake(
         "signal", (("# all lanes have stored", NOTHING),), RACE, ("row[tid] = mX", "row[63 - tid]"), new=True
     ),
@@ -57,6 +62,11 @@ MISTAKES = {
 }  # fmt: skip
 
 HARMLESS: Harmless = {
+    "own_copies_without_sync_warp": (
+        "copies",
+        (("# all lanes' copies are there", NOTHING),
+         ("mine[tid ^ 1, i]", "mY[4 * (tid ^ 1) + i] = mine[tid, i]")),
+    ),
     "shuffle_beside_sync_warp": (
         "pairs",
         (("# the numbers are there", "cute.arch.sync_warp(); cute.arch.shuffle_sync_bfly(n, offset=1)"),),

@@ -38,6 +38,8 @@ _LANES = {
     "elect_instead_of_sync_warp": "elect_one in place of sync_warp",
     "no_sync_warp_between_branches": "no sync_warp between lanes that store in one branch and load in the next",
     "other_half_of_the_warp_read": "a number of the other half of the warp is read behind a `sync_warp` of one half",
+    "no_sync_warp_behind_the_wait_for_copies": "a lane reads what another lane of its warp copied with `cp.async`; "
+    "each has waited, and they have not met since",
     "elected_lane_arrives_for_stores": "an elected lane arrives for the warp's stores, without sync_warp before",
     "elected_lane_arrives_for_loads": "an elected lane arrives for the warp's loads, without sync_warp before",
 }
