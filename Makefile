@@ -11,8 +11,9 @@ READY := $(VENV)/.ready
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11; do \
 	command -v $$p >/dev/null && $$p -c '$(SUPPORTED)' && echo $$p && break; done)
-# How many processes run the tests, a core and a gigabyte each; none starts threads of its own. `make JOBS=1 test` runs one.
-JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
+# How many processes run the tests, a gigabyte each: one more than cores, since tests of pages wait for a browser. None
+# starts threads of its own. `make JOBS=1 test` runs one.
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
 test: export OMP_NUM_THREADS := 1
 # Quieter, and never a question in the middle of a long set-up.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -45,7 +46,8 @@ test: $(READY) browser ## set up, run every check
 	$(BIN)/python -m pytest tests --durations=10 $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadscope)
 
 lab: $(READY) ## open JupyterLab on the notebooks (LAB="--no-browser --ip=0.0.0.0": options for it)
-	$(BIN)/jupyter lab $(LAB) $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
+	@# Not in notebooks/ itself: their links to the book's pages lead out of it.
+	$(BIN)/jupyter lab $(LAB) $(if $(filter 0,$(shell id -u)),--allow-root) --LabApp.default_url=/lab/tree/notebooks
 
 book: $(READY) ## build the book from the recorded outputs
 	@# --all: a page that failed is not read again by a partial build, which would then succeed without it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 pytestmark = pytest.mark.emulator
 FOLDER = Path(__file__).resolve().parent.parent / "examples" / "colab"
 BOOTSTRAP = FOLDER / "bootstrap.py"
+LINK = re.compile(r"\]\(([^)\s]*)\)")
 
 
 @pytest.fixture
@@ -43,6 +45,10 @@ def colab(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for each in (google, module, output):
         monkeypatch.setitem(sys.modules, each.__name__, each)
     return asked
+
+
+def texts(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "markdown"]
 
 
 def run_cell() -> None:
@@ -79,7 +85,7 @@ def test_elsewhere_it_installs_the_course_only(commands: list[list[str]], monkey
     assert len(commands) == 1 and "CUTETUT_BACKEND" not in os.environ
 
 
-def test_every_chapter_is_written_with_the_cell_after_its_title(tmp_path: Path) -> None:
+def test_every_chapter_is_written_with_the_cell_after_its_title_and_links_to_what_is_published(tmp_path: Path) -> None:
     program = [sys.executable, str(FOLDER / "notebooks.py"), str(tmp_path / "out")]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -91,7 +97,11 @@ def test_every_chapter_is_written_with_the_cell_after_its_title(tmp_path: Path) 
         title, cell = written.cells[:2]
         assert title.source.startswith("# ") and cell.source == BOOTSTRAP.read_text().rstrip("\n")
         del written.cells[1]
-        assert written == nbformat.read(path, as_version=4)
+        assert all(link.startswith("https://") for cell in texts(written) for link in LINK.findall(cell.source))
+        original = nbformat.read(path, as_version=4)
+        for cell in (*texts(written), *texts(original)):
+            cell.source = LINK.sub("]()", cell.source)
+        assert written == original
 
 
 def test_without_a_folder_it_says_what_to_type() -> None:

@@ -79,3 +79,9 @@ def test_a_python_that_is_too_old_is_named(checkout: Path) -> None:
 def test_options_reach_jupyterlab(checkout: Path) -> None:
     done = make(checkout, "-n", "lab", "LAB=--no-browser --ip=0.0.0.0")
     assert "jupyter lab --no-browser --ip=0.0.0.0" in done.stdout, done.stdout + done.stderr
+
+
+def test_jupyterlab_opens_the_notebooks_and_reaches_the_pages_they_link(checkout: Path) -> None:
+    """Its root is the checkout: from notebooks/ as the root, a link to ../book/ leads nowhere."""
+    (command,) = (line for line in make(checkout, "-n", "lab").stdout.splitlines() if "jupyter lab" in line)
+    assert command.split()[-1] == "--LabApp.default_url=/lab/tree/notebooks"

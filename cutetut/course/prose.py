@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 _FENCE = re.compile(r"^ *(```+|~~~+).*?^ *\1 *$", re.MULTILINE | re.DOTALL)
-_ROLE = re.compile(r"\{(?P<role>[a-z:]+)\}`(?P<shown>[^`<]*?)\s*(?:<(?P<target>[^>`]*)>)?`")
+_TERM = re.compile(r"\[(?P<shown>[^\]]*)\]\((?:\.\./book/)?glossary\.md#(?P<anchor>[^)\s]*)\)")
+_PAGE = re.compile(r"\[([^\]]*)\]\((?:\.\./book/)?\w+\.(?:md|ipynb)(?:#[^)\s]*)?\)")  # of the book's, the glossary too
 _CODE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 _MATH = re.compile(r"\$\$.*?\$\$|(?<![\w$])\$(?!\s)[^$\n]+?(?<!\s)\$(?![\w$])", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -23,8 +24,7 @@ _WORD = re.compile(r"[^\W_][\w'’.-]*")
 
 def words(text: str) -> int:
     """How many words a reader reads: code between backticks counts; fenced code, markup and addresses do not."""
-    text = _ROLE.sub(lambda found: found["shown"], _FENCE.sub(" ", text))
-    return len(_WORD.findall(_TAG.sub(" ", _LINK.sub(r"\1", text))))
+    return len(_WORD.findall(_TAG.sub(" ", _LINK.sub(r"\1", _FENCE.sub(" ", text)))))
 
 
 def fenced_lines(text: str) -> int:
@@ -52,13 +52,13 @@ def named(text: str) -> set[str]:
     """The names between backticks, with what they stand behind: `cute.size`, `.load` of an object's, `Constexpr`.
 
     A plain lower-case word counts only if it stands alone, behind a dot, or is called: `x = size` names nothing. The
-    text of a link is no name, unless it links a term of the glossary that is one, such as partition_C.
+    text of a link within the book is no name, unless it links a term of the glossary that is one, such as partition_C.
     """
     text = _FENCE.sub(" ", text)
     found: set[str] = set()
-    for role in _ROLE.finditer(text):
-        found |= {name for name in _IDENTIFIER.findall(role["target"] or role["shown"]) if "_" in name}
-    for code in _CODE.finditer(_ROLE.sub(" ", text)):
+    for link in _TERM.finditer(text):
+        found |= {name for name in _IDENTIFIER.findall(link["shown"]) if "_" in name}
+    for code in _CODE.finditer(_PAGE.sub(" ", text)):
         found |= {_qualified(match) for match in _IDENTIFIER.finditer(code[2]) if _is_name(match)}
     return found
 
@@ -91,34 +91,49 @@ class Term:
         """The name that stands for all of them."""
         return self.names[0]
 
+    @property
+    def anchor(self) -> str:
+        """What a link to it on the glossary's page ends with."""
+        return anchor(self.name)
+
     def introduced(self, text: str) -> bool:
         """Whether a markdown cell links the term, or has it in bold."""
-        targets = (role["target"] or role["shown"] for role in _ROLE.finditer(text) if role["role"] == "term")
-        if {target.strip().lower() for target in targets} & {name.lower() for name in self.names}:
+        if self.anchor in linked_terms(text):
             return True
         bold = [_shown(found[1]) for found in _BOLD.finditer(_FENCE.sub(" ", text))]
         return any(_pattern(name).search(shown) for name in self.names for shown in bold)
 
 
+def anchor(heading: str) -> str:
+    """What a link to a heading ends with behind the #, by JupyterLab's rule, which the book follows: `TV-layout`."""
+    return heading.replace(" ", "-")
+
+
+def linked_terms(text: str) -> list[str]:
+    """The anchors of the terms of the glossary that a text links, in its order."""
+    return [link["anchor"] for link in _TERM.finditer(text)]
+
+
 def plain(text: str) -> str:
-    """A cell's prose without headings, code, formulas, addresses and links to terms or pages."""
+    """A cell's prose without headings, code, formulas, addresses and links to terms or pages of the book."""
     text = _HEADING.sub(" ", _FENCE.sub(" ", text))
-    text = _CODE.sub(" … ", _ROLE.sub(" … ", text))  # no word, and what is around it does not join
+    text = _CODE.sub(" … ", _PAGE.sub(" … ", text))  # no word, and what is around it does not join
     return " ".join(_TAG.sub(" ", _LINK.sub(r"\1", _MATH.sub(" ", text))).split())
 
 
 def without_links(text: str) -> str:
-    """A text whose links to terms, pages and addresses are their words; code and formulas stay."""
-    return _LINK.sub(r"\1", _ROLE.sub(lambda found: found["shown"], text))
+    """A text whose links are their words; code and formulas stay."""
+    return _LINK.sub(r"\1", text)
 
 
 def terms(glossary: str, ordinary: Collection[str] = ()) -> list[Term]:
-    """The entries of the glossary's text, in its order."""
+    """The entries of the glossary's text, in its order: headings of level 3, each with its other names below it."""
     found = []
-    for block in re.finditer(r"^```\{glossary\}\n(.*?)^```", glossary, re.MULTILINE | re.DOTALL):
-        for entry in re.split(r"\n\n+", block[1].strip()):
-            names = [line.strip() for line in entry.splitlines() if line and not line[0].isspace()]
-            found.append(Term(tuple(names), frozenset(names) & frozenset(ordinary)))
+    for entry in re.split(r"^### ", glossary, flags=re.MULTILINE)[1:]:
+        heading, text = entry.split("\n", 1)
+        others = re.match(r"\nAlso here: (.*)\.\n", text)
+        names = (heading.strip(), *(re.findall(r"\*(.+?)\*", others[1]) if others else ()))
+        found.append(Term(names, frozenset(names) & frozenset(ordinary)))
     return found
 
 
@@ -148,6 +163,6 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 def _shown(text: str) -> str:
     """A line of Markdown as a reader sees it; stars in code stay."""
-    text = _TAG.sub("", _LINK.sub(r"\1", _ROLE.sub(lambda found: found["shown"], text)))
+    text = _TAG.sub("", _LINK.sub(r"\1", text))
     parts = _CODE.split(text)  # what is between code, the backticks, the code, and so on
     return "".join(part if i % 3 == 2 else part.replace("*", "") for i, part in enumerate(parts) if i % 3 != 1).strip()

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.browser
 DESKTOP, PHONE = (1280, 844), (390, 844)
 FINGER = 24  # pixels, the least height and width of a target: WCAG 2.2, 2.5.8
 WITH_WIDGETS = ["book/intro", *notebooks()]
-PAGES = [*toc_files(), "genindex", "search"]
+PAGES = [*toc_files(), "search"]
 PICKER = ".cutetut-picker"
 VIEW = '<script type="application/vnd.jupyter.widget-view+json">'  # one for each widget that a page shows
 

@@ -112,11 +112,11 @@ def test_no_measurements_is_an_error(build: Build, tmp_path: Path, monkeypatch: 
 def test_malformed_measurements_are_an_error(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cutetut.measure import bench
 
-    (tmp_path / "04_x.json").write_text(json.dumps({"rows": []}))
+    (tmp_path / "04_scalar_fma_gemm.json").write_text(json.dumps({"rows": []}))
     monkeypatch.setattr(generated, "DATA", tmp_path)
     monkeypatch.setattr(bench, "data_file", lambda name: tmp_path / f"{name}.json")
-    said, _ = build({"index.md": "# Index\n\n```{benchmarks}\n```\n", "notebooks/04_x.md": "# Chapter\n"})
-    assert "ERROR: benchmarks: 04_x: 04_x.json is not a recorded table" in said
+    said, _ = build({"index.md": "# Index\n\n```{benchmarks}\n```\n", "notebooks/04_scalar_fma_gemm.md": "# Chapter\n"})
+    assert "ERROR: benchmarks: 04_scalar_fma_gemm: 04_scalar_fma_gemm.json is not a recorded table" in said
 
 
 @pytest.mark.parametrize("stale", [False, True])
@@ -132,13 +132,13 @@ def test_measurements_become_a_table(
         for n, (ours, vendor) in enumerate(speeds, 1)
     ]
     content = {"provenance": FACTS, "code_hash": "old" if stale else "now", "rows": rows}
-    (tmp_path / "04_x.json").write_text(json.dumps(content))
-    (tmp_path / "04_x_probes.json").write_text("{}")  # a chapter's further measurements are no table
+    (tmp_path / "04_scalar_fma_gemm.json").write_text(json.dumps(content))
+    (tmp_path / "04_scalar_fma_gemm_probes.json").write_text("{}")  # a chapter's further measurements are no table
     (tmp_path / "05_draft.json").write_text(json.dumps(content))  # nor is what belongs to no page
     monkeypatch.setattr(generated, "DATA", tmp_path)
     monkeypatch.setattr(bench, "data_file", lambda name: tmp_path / f"{name}.json")
     monkeypatch.setattr(bench, "current_hash", lambda name: "now")
-    sources = {"index.md": "# Index\n\n```{benchmarks}\n```\n", "notebooks/04_x.md": "# Chapter\n"}
+    sources = {"index.md": "# Index\n\n```{benchmarks}\n```\n", "notebooks/04_scalar_fma_gemm.md": "# Chapter\n"}
     said, pages = build(sources)
     assert said == ""
     html = (pages / "index.html").read_text()
@@ -176,11 +176,12 @@ def test_a_long_table_shows_the_fastest_and_folds_the_rest(
 
     slow = {**rows_of(1, 1)[0], "kernel": "04 slow", "method": "once", "sectors": 9.0}  # a method of its own
     content = {"provenance": FACTS, "code_hash": "now", "rows": [*rows_of(2, kernels), slow]}
-    (tmp_path / "04_x.json").write_text(json.dumps(content))
+    (tmp_path / "04_scalar_fma_gemm.json").write_text(json.dumps(content))
     monkeypatch.setattr(generated, "DATA", tmp_path)
     monkeypatch.setattr(bench, "data_file", lambda name: tmp_path / f"{name}.json")
     monkeypatch.setattr(bench, "current_hash", lambda name: "now")
-    said, pages = build({"index.md": "# Index\n\n```{benchmarks}\n```\n", "notebooks/04_x.md": "# Chapter\n"})
+    sources = {"index.md": "# Index\n\n```{benchmarks}\n```\n", "notebooks/04_scalar_fma_gemm.md": "# Chapter\n"}
+    said, pages = build(sources)
     assert said == ""
     html = (pages / "index.html").read_text()
     assert html.count("<details") == html.count("</details>") == int(is_folded)

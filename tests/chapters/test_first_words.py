@@ -81,6 +81,20 @@ def test_no_sum_becomes_a_list(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", concordance.order(), ids=lambda path: path.stem)
+def test_links_are_links_in_every_editor(path: Path) -> None:
+    """MyST's roles and directives are markup in the book alone: JupyterLab, VS Code and Colab show their braces.
+
+    So chapters link one another and the book's pages by path, and a term by its id, which the book's build checks.
+    """
+    for cell in notebooks.read(path).cells:
+        if cell.cell_type == "markdown":
+            text = re.sub(r"^ *```\w*$.*?^ *```", "", cell.source, flags=re.MULTILINE | re.DOTALL)
+            assert re.findall(r"\{[a-z:]+\}`|^ *(?:```\{|:::).*", text, re.MULTILINE) == [], cell.id
+            for address in re.findall(r"\]\(([^)\s]*)\)", text):
+                assert address.startswith("https://") or (path.parent / address.split("#")[0]).is_file(), cell.id
+
+
+@pytest.mark.parametrize("path", concordance.order(), ids=lambda path: path.stem)
 def test_a_chapter_has_at_most_4000_words_by_a_plain_split_too(path: Path) -> None:
     """The contract counts words as a reader does, without fenced code and signs; this counts all that is typed."""
     contract.assert_few_words(path)
@@ -91,7 +105,7 @@ def test_no_word_is_new_in_two_recaps() -> None:
     for path in concordance.order():
         for cell in notebooks.read(path).cells:
             for line in re.findall(r"^New words?: ([^;]*?)(?:;|\.$|\n\n|\Z)", cell.source, re.MULTILINE):
-                for shown, target in re.findall(r"\{term\}`([^`<]*?)(?: <(.*?)>)?`", line):
-                    new_in.setdefault((target or shown).lower(), []).append(path.stem)
+                for shown in re.findall(r"\[([^\]]*)\]\(\.\./book/glossary\.md#", line):
+                    new_in.setdefault(shown.lower().removesuffix("s"), []).append(path.stem)
     assert {word: chapters for word, chapters in new_in.items() if len(chapters) > 1} == {}
     assert len({chapter for chapters in new_in.values() for chapter in chapters}) > 20, "it sees the recaps"

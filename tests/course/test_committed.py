@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from cutetut.course import execute, exemptions, notebooks, provenance
+from cutetut.course import concordance, execute, exemptions, notebooks, provenance
 from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,6 +153,14 @@ def test_what_differs_between_machines_is_not_compared(ours, theirs):
 @pytest.mark.parametrize(("ours", "theirs"), COMPARED)
 def test_what_the_kernel_computed_is_compared(ours, theirs):
     assert _sanitize(ours) != _sanitize(theirs)
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_what_the_book_folds_is_folded_in_jupyterlab(name):
+    """The tags are the book's; JupyterLab and VS Code read another field, and would show each solution."""
+    for cell in notebooks.code_cells(notebooks.read(name)):
+        folded = bool(concordance.FOLDED & set(notebooks.tags(cell)))
+        assert cell.metadata.get("jupyter", {}).get("source_hidden", False) == folded, cell.id
 
 
 @pytest.mark.parametrize("name", [path.stem for path in notebooks.listed()])

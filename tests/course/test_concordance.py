@@ -11,14 +11,15 @@ import pytest
 from cutetut.course import concordance, exemptions, notebooks
 
 GLOSSARY = """
-```{glossary}
-warp
-  32 threads.
+### warp
 
-rest
-  What remains.
-```
+32 threads.
+
+### rest
+
+What remains.
 """
+WARP, REST = "[warp](../book/glossary.md#warp)", "[rest](../book/glossary.md#rest)"
 IMPORTS = ("import cutlass, cutlass.cute as cute", ["imports"])
 Write = Callable[..., None]
 
@@ -65,8 +66,8 @@ def test_a_name_is_explained_by_a_cell_before_its_use(write: Write) -> None:
 
 @pytest.mark.parametrize("aside", ["## Recap", "## Exercises\n\n### 1. Count"])
 def test_a_reader_is_sent_to_the_text_and_not_to_a_recap_or_an_exercise(write: Write, aside: str) -> None:
-    write("00_a", "# A", f"{aside}\n\n`cute.size(x)`, {{term}}`rest`, {{term}}`warp`")
-    write("01_b", IMPORTS, "# B\n\n## Of `x`\n\nA {term}`warp`, `cute.size(x)`\n\n## More", ("cute.size(1)", []))
+    write("00_a", "# A", f"{aside}\n\n`cute.size(x)`, {REST}, {WARP}")
+    write("01_b", IMPORTS, f"# B\n\n## Of `x`\n\nA {WARP}, `cute.size(x)`\n\n## More", ("cute.size(1)", []))
     sections = {e.name: (e.explained, e.section) for e in concordance.collect(concordance.order())}
     heading = "Recap" if "Recap" in aside else "1. Count"
     first, text = concordance.Place("00_a", "c1", heading), concordance.Place("01_b", "c1", "Of x")
@@ -139,20 +140,20 @@ def test_a_solution_need_not_be_explained(write: Write) -> None:
 
 
 def test_a_term_is_introduced_in_the_cell_of_its_first_use(write: Write) -> None:
-    write("00_a", "# Of warps", "A {term}`warp`, 32 warps.", "**The rest** of it.")
+    write("00_a", "# Of warps", f"A {WARP}, 32 warps.", "**The rest** of it.")
     write("01_b", "Warps.", "the rest")
     assert missing() == []
 
 
 def test_a_term_used_before_it_is_introduced_is_found(write: Write) -> None:
-    write("00_a", "# Of warps", "Two\nwarps.", "A {term}`warp`.")
+    write("00_a", "# Of warps", "Two\nwarps.", f"A {WARP}.")
     assert missing() == ["00_a, cell c1: term 'warp', as 'warps', is linked or bold only in 00_a, cell c2"]
 
 
 def test_a_draft_stands_at_its_number(write: Write, project: Path) -> None:
     write("00_a", "A.")
     write("02_c", "A warp.")
-    write("01_b", "A {term}`warp`.", draft=True)
+    write("01_b", f"A {WARP}.", draft=True)
     assert [path.stem for path in concordance.order()] == ["00_a", "01_b", "02_c"]
     assert [path.stem for path in concordance.order(drafts=False)] == ["00_a", "02_c"]
     assert missing() == []
@@ -176,7 +177,7 @@ def test_a_family_is_explained_by_one_of_it(write: Write, project: Path) -> None
 
 def test_an_everyday_word_may_be_used_and_is_still_introduced(write: Write, project: Path) -> None:
     exempt(project, '[everyday]\nrest = "why"\n')
-    write("00_a", "The rest.", "A {term}`rest`.")
+    write("00_a", "The rest.", f"A {REST}.")
     (entry,) = concordance.collect(concordance.order())
     assert missing() == [] and entry.explained is not None and entry.explained.cell == "c1"
 

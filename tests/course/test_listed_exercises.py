@@ -56,7 +56,10 @@ def chapter(*cells: object) -> nbformat.NotebookNode:
 
 
 CHECK = "@judged\ndef check_sum(answer):\n    must(answer)\n\n\ndef must(answer):\n    emulated(launch, answer)"
-TEXT = "## Exercises\n\nAll judged.\n\n### 1. A sum\n\nThere are {term}`warps <warp>`. Write `add`: it adds. Then rest."
+TEXT = (
+    "## Exercises\n\nAll judged.\n\n### 1. A sum\n\n"
+    "There are [warps](../book/glossary.md#warp). Write `add`: it adds. Then rest."
+)
 SUM = "@cute.jit\ndef add(a, b):\n    return a\n\n\ncheck_sum(add)"
 
 
@@ -88,7 +91,7 @@ def test_what_is_read_of_an_exercise(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("A is (8,8). Which B turns it? Think.", "Which B turns it?"),
         ("It never begins. Why?", "It never begins."),
-        ("See {doc}`16_rows` and [a paper](https://example.org). Go on.", "See 16_rows and a paper."),
+        ("See [chapter 16](16_rows.ipynb) and [a paper](https://example.org). Go on.", "See chapter 16 and a paper."),
         ("Write `f(x)`, as x = 1.5 is\none case.\n\n- a list", "Write `f(x)`, as x = 1.5 is one case."),
     ],
 )

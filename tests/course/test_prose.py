@@ -9,30 +9,39 @@ from cutetut.course import prose
 GLOSSARY = """
 # Glossary
 
-```{glossary}
-CTA
-thread block
-block
-  Threads of one SM.
+## Machine
 
-warp
-  32 threads, see {term}`CTA`.
+### CTA
 
-tensor
-  A layout with a start.
+Also here: *thread block*, *block*.
 
-tensor core
-  Multiplies.
+Threads of one SM.
 
-K-major
-  Along K.
+### warp
 
-category
-  Of anything.
+32 threads, see [CTA](#CTA). Also here: *none*.
 
-partition_C
-  A part.
-```
+### tensor
+
+A layout with a start.
+
+### tensor core
+
+Multiplies.
+
+## Names in code
+
+### K-major
+
+Along K.
+
+### category
+
+Of anything.
+
+### partition_C
+
+A part.
 """
 TERMS = prose.terms(GLOSSARY, ["block"])
 BY_NAME = {term.name: term for term in TERMS}
@@ -61,7 +70,7 @@ def test_the_glossary_is_read_entry_by_entry() -> None:
         ("a tensor core's tensor", {"tensor core": "tensor core", "tensor": "tensor"}),
         ("categories", {"category": "categories"}),
         ("K-major; k-major", {"K-major": "K-major"}),
-        ("`warp` and {term}`warps <warp>` and {doc}`warp`, `x`", {}),
+        ("`warp`, [warps](../book/glossary.md#warp), [a warp](11_warp.ipynb), [a warp](../book/a.md#b), `x`", {}),
         ("[a warp](https://x.org/tensor)", {"warp": "warp"}),
         ("# A warp\n\ntext", {}),
         ("```text\nwarp\n```\n", {}),
@@ -76,15 +85,14 @@ def test_terms_that_prose_uses(text: str, found: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("text", "name", "introduced"),
     [
-        ("a {term}`warp`", "warp", True),
-        ("{term}`warps <warp>`", "warp", True),
-        ("{term}`thread block`", "CTA", True),
-        ("{term}`Warps <Warp>`", "warp", True),
+        ("a [warp](../book/glossary.md#warp)", "warp", True),
+        ("[Two\nwarps](../book/glossary.md#warp)", "warp", True),
+        ("[block](../book/glossary.md#CTA)", "CTA", True),
         ("**A warp** is 32 threads", "warp", True),
         ("32 threads, **two warps**", "warp", True),
         ("*warp*, `warp` and a warp", "warp", False),
-        ("{doc}`warp`", "warp", False),
-        ("{term}`tensor core`", "tensor", False),
+        ("[warp](11_warp.ipynb), [warp](https://x.org/a.md#warp)", "warp", False),
+        ("[tensor](../book/glossary.md#tensor-core)", "tensor", False),
         ("```\n**warp**\n```", "warp", False),
     ],
 )
@@ -101,8 +109,8 @@ def test_what_introduces_a_term(text: str, name: str, introduced: bool) -> None:
         ("`x: Constexpr`, `@cute.jit`", {"Constexpr", "cute.jit"}),
         ("`sA.load()`, `f(x).load()`, `x[0].load()`, `.load`", {"sA", "sA.load", "f", ".load"}),
         ("`y = records.read(x)`, `a.b.READ.c`", {"records.read", "a.b.READ", "a.b.READ.c"}),
-        ("size, **size**, {doc}`size`", set()),
-        ("{term}`partition_C`, {term}`warp`", {"partition_C"}),
+        ("size, **size**, [`size`](11_size.ipynb)", set()),
+        ("[partition_C](../book/glossary.md#partition_C), [warp](../book/glossary.md#warp)", {"partition_C"}),
         ("``a `check` b`` and `gemm`", {"gemm"}),
         ("```python\ncheck(1)\n```", set()),
     ],
@@ -112,7 +120,7 @@ def test_names_in_backticks(text: str, found: set[str]) -> None:
 
 
 def test_headings_are_shown_without_markup() -> None:
-    text = "# A *{term}`warp`* `a * x`\n\ntext\n\n```\n# no\n```\n\n### [Third](a.md) #\n"
+    text = "# A *[warp](../book/glossary.md#warp)* `a * x`\n\ntext\n\n```\n# no\n```\n\n### [Third](a.md) #\n"
     assert prose.headings(text) == [(1, "A warp a * x"), (3, "Third")]
 
 
@@ -121,7 +129,7 @@ def test_headings_are_shown_without_markup() -> None:
     [
         ("One two, three.", 3),
         ("it's a 128-byte row", 4),
-        ("{term}`warps <warp>` of [two words](https://x.org/a/b)", 4),
+        ("[warps](../book/glossary.md#warp) of [two words](https://x.org/a/b)", 4),
         ("| a | b |\n| --- | --- |\n| 1 | `x` |", 4),
         ("```text\nnot counted\n```\nfour", 1),
         ("<details class='a'>word</details> - *b* – c", 3),

@@ -5,7 +5,7 @@ filled in when pages are written, since they link to sections of other pages.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from docutils import nodes
@@ -81,27 +81,24 @@ class Links:
     def __init__(self, app: Sphinx, docname: str) -> None:
         self._app, self._from = app, docname
         self._anchors: dict[str, dict[str, str]] = {}
-        self._terms: Mapping[tuple[str, str], tuple[str, str]] = app.env.domaindata["std"]["objects"]
 
     def place(self, place: Place, label: bool = True) -> nodes.reference:
         """The chapter's label, if wanted, and the heading; ExtensionError for one that the page does not have."""
-        page = f"notebooks/{place.chapter}"
-        if page not in self._anchors:
-            self._anchors[page] = anchors(self._app.env.get_doctree(page))
-        anchor = self._anchors[page].get(plain(place.heading))
-        if anchor is None:
-            raise ExtensionError(f"explained: {page} has no heading {place.heading!r}")
         before = f"{notebooks.label(place.chapter)} " if label else ""
-        return self._reference(page, anchor, before + place.heading)
+        return self._reference(f"notebooks/{place.chapter}", place.heading, before + place.heading)
 
     def entry(self, entry: Entry) -> nodes.Node:
-        """The name as code, or the term as a link to the glossary."""
+        """The name as code, or the term as a link to the glossary; ExtensionError for one that the glossary lacks."""
         if not entry.is_term:
             return nodes.literal("", entry.name.lstrip("."))
-        known = self._terms.get(("term", entry.name))
-        return self._reference(*known, entry.name) if known else nodes.Text(entry.name)
+        return self._reference(GLOSSARY, entry.name, entry.name)
 
-    def _reference(self, page: str, anchor: str, text: str) -> nodes.reference:
+    def _reference(self, page: str, heading: str, text: str) -> nodes.reference:
+        if page not in self._anchors:
+            self._anchors[page] = anchors(self._app.env.get_doctree(page))
+        anchor = self._anchors[page].get(plain(heading))
+        if anchor is None:
+            raise ExtensionError(f"explained: {page} has no heading {heading!r}")
         address = self._app.builder.get_relative_uri(self._from, page)
         return nodes.reference("", text, internal=True, refuri=f"{address}#{anchor}")
 
