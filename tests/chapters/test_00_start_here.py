@@ -250,7 +250,7 @@ WRONG = {  # a part of what the check has to say
     5: {
         "polynomial_kernel": "values are wrong", "powers": "floating-point operations", "constant": "values are wrong",
         "nan_for_all": "300 of 300", "changes_x_for_the_constant": "your answer changes x",
-        "counts_at_run_time": "`range` counts at run time",
+        "counts_at_run_time": "nor what `range` counts",
     },
 }
 RIGHT = {
