@@ -98,7 +98,7 @@ class Term:
 
     def introduced(self, text: str) -> bool:
         """Whether a markdown cell links the term, or has it in bold."""
-        if self.anchor in linked_terms(text):
+        if any(link["anchor"] == self.anchor for link in _TERM.finditer(text)):
             return True
         bold = [_shown(found[1]) for found in _BOLD.finditer(_FENCE.sub(" ", text))]
         return any(_pattern(name).search(shown) for name in self.names for shown in bold)
@@ -107,11 +107,6 @@ class Term:
 def anchor(heading: str) -> str:
     """What a link to a heading ends with behind the #, by JupyterLab's rule, which the book follows: `TV-layout`."""
     return heading.replace(" ", "-")
-
-
-def linked_terms(text: str) -> list[str]:
-    """The anchors of the terms of the glossary that a text links, in its order."""
-    return [link["anchor"] for link in _TERM.finditer(text)]
 
 
 def plain(text: str) -> str:
