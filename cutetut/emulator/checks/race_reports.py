@@ -285,11 +285,11 @@ class Reports:
             return error
         mates = False
         if kind == "cp.async":
-            waited = stamp.agent < self.clocks.warps
-            waited = waited or self.clocks.seen[GENERIC, self.owners[stamp.agent] >> 5, stamp.agent] >= stamp.time
+            known = stamp.agent < self.clocks.warps  # its bytes count as stores of the warp that has waited for them
+            copier = stamp.agent if known else self.owners[stamp.agent] >> 5
+            waited = known or self.clocks.seen[GENERIC, copier, stamp.agent] >= stamp.time
             how = "the two have not met since its wait" if waited else "that warp has not waited"
             mates = stamp.agent == int(threads[0]) >> 5
-            copier = stamp.agent if stamp.agent < self.clocks.warps else self.owners[stamp.agent] >> 5
             who = f"lane {stamp.lane} of the same warp" if mates else f"warp {copier % self.machine.warps_per_cta}"
             what = f"{verb} {place}, which {who} copied with cp.async, and {how}"
             meet = "sync_warp" if mates else "sync_threads"
