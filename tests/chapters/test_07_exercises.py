@@ -171,6 +171,7 @@ WRONG = {  # a part of what the check has to say
         "((4, 4), (1, 8))": "",
         "((2, 4, 2, 2), (1, 4, 2, 16))": "has 32 values of k",
         "((8,), (1,))": "has 8 values of k",
+        "'S<1,2,1> o 0 o (2,4,2):(1,4,2)'": "the permutation has no swizzle",
         "None": "not None",
         "float('nan')": "such as",
         "'16'": "",
