@@ -228,6 +228,8 @@ WRONG = {  # a part of what the check has to say
         "nan_everywhere": "elements are not",
         "changes_x": "your answer changes x",
         "no_predicate": "OutOfBounds",
+        "'by a loop'": "a function with @cute.kernel above it is asked for, not text",
+        "(1, 2)": "a function with @cute.kernel above it is asked for, not tuple (1, 2)",
     },
     3: {
         "(7, 3, 8)": "another CTA",  # of the chapter's own report
@@ -251,6 +253,8 @@ WRONG = {  # a part of what the check has to say
         "polynomial_kernel": "values are wrong", "powers": "floating-point operations", "constant": "values are wrong",
         "nan_for_all": "300 of 300", "changes_x_for_the_constant": "your answer changes x",
         "counts_at_run_time": "nor what `range` counts",
+        "'by a loop'": "a function with @cute.kernel above it is asked for, not text",
+        "(1, 2)": "a function with @cute.kernel above it is asked for, not tuple (1, 2)",
     },
 }
 RIGHT = {

@@ -31,7 +31,7 @@ for answer in ("(2,2,3):(1,0,5)", "(2,6):(11,0)", ((2, 3, 2), (1, 1, 8)), Layout
     check_equal(answer)
 """
 NOT_EQUAL = """
-for answer in ("12:1", "(3,4):(4,1)", "(3,4):(1,2)", "13:1", "(3,4):(0,4)", "(6,2):(1,12)"):
+for answer in ("12:1", "(3,4):(4,1)", "(3,4):(1,2)", "13:1", "(3,4):(0,4)", "(6,2):(1,12)", "(2,6):(11,-1)"):
     check_equal(answer)
 """
 BLOCKS = """
@@ -116,6 +116,9 @@ def test_strange_answers_get_a_hint(chapter: Any) -> None:
     names = [line for line in lines if line.startswith("check_")]
     assert names == ["check_offset", "check_blocks", "check_equal", "check_transpose", "check_bias"]
     assert len(lines) == 5 * 23 and all(line.startswith("not yet: ") for line in lines if line not in names)
+    kernels = lines[lines.index("check_transpose") :]
+    told = sum("a function with @cute.kernel above it is asked for, not " in line for line in kernels)
+    assert told == 2 * 20  # of the 22, all but the two functions
 
 
 def test_right_answers_in_other_forms_are_right(chapter: Any) -> None:
@@ -124,8 +127,9 @@ def test_right_answers_in_other_forms_are_right(chapter: Any) -> None:
 
 def test_layouts_of_another_size_or_without_shared_offsets_are_not_yet_right(chapter: Any) -> None:
     lines = output(chapter, "not equal").splitlines()
-    assert len(lines) == 6 and all(line.startswith("not yet: ") for line in lines)
-    assert all("permutation" in line for line in lines[:2])
+    assert len(lines) == 7 and all(line.startswith("not yet: ") for line in lines)
+    alone = [lines[0], lines[1], lines[6]]  # the last reaches below 0: no offset is shared, and it is no permutation
+    assert all("no two of the 12 coordinates of" in line for line in alone)
 
 
 def test_a_wrong_block_and_a_wrong_place_in_the_right_one_get_different_hints(chapter: Any) -> None:
