@@ -468,7 +468,7 @@ HINTS = {  # wrong answers, and what the check says of each
         "lambda r, c: only_at(r, c, (24, 27))": "waves of 25x27 tiles may touch 155, these 180 rows and columns",
         "in_pairs_of_groups": "waves of 29x31 tiles may touch 188, these 205 rows and columns",
         "of_24_rows": "each of the 25 * 27 tiles must be there once",
-        "lambda r, c: there_and_back(r, c) if r > 12 else of_24_rows(r, c)": "each of the 5 * 7 tiles must be there once",
+        "lambda r, c: (there_and_back if r > 12 else of_24_rows)(r, c)": "each of the 5 * 7 tiles must be there once",
     },
     3: {"whole_groups_only": "11x4, whose last group is lower: OutOfBounds"},
     4: {"leaves_it_down, takes": "Deadlock"},
