@@ -280,9 +280,27 @@ def eleven_columns(rows, columns):
         yield from ((m, n) for m in range(rows) for n in range(left, min(columns, left + 11)))
 
 
-def there_and_back(rows, columns):
+def of_24_rows(rows, columns):
     tiles = [(m, n) for n in range(columns) for m in range(12)]
     return tiles + [(23 - m, columns - 1 - n) for m, n in tiles]
+
+
+def there_and_back(rows, columns):
+    place = lambda m, n: (m // 12, n if m // 12 % 2 == 0 else -n)
+    return sorted(tile_order(rows, columns, "row"), key=lambda tile: place(*tile))
+
+
+def in_pairs_of_groups(rows, columns):  # one group of 12 there and one back, and then what is left as it comes
+    done = [tile for tile in there_and_back(rows, columns) if rows // 24 * 24 > tile[0]]
+    return done + [tile for tile in tile_order(rows, columns, "row") if tile not in done]
+
+
+def whole_groups_alone(rows, columns):
+    return [tile for tile in there_and_back(rows, columns) if rows // 12 * 12 > tile[0]]
+
+
+def only_at(rows, columns, wanted):
+    return there_and_back(rows, columns) if (rows, columns) == wanted else tile_order(rows, columns, "row")
 
 
 def as_an_array(rows, columns):
@@ -422,6 +440,12 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
             "lambda r, c: [(0, 0)]",
             *(f"lambda r, c: tile_order(r, c, '{order}')" for order in ("row", "hilbert", "group 8", "group 12")),
             "lambda r, c: [(m, n) for n in range(c) for m in range(r)]",
+            "of_24_rows",
+            "whole_groups_alone",
+            "lambda r, c: there_and_back(24, 27)",
+            "lambda r, c: only_at(r, c, (24, 27))",
+            "lambda r, c: there_and_back(r, c) if r * c > 132 else of_24_rows(r, c)",
+            "lambda rows: []",
         ],
         ["eleven_columns", "there_and_back", "as_an_array"],
     ),
@@ -439,8 +463,12 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 
 HINTS = {  # wrong answers, and what the check says of each
     2: {
-        "lambda r, c: tile_order(r, c, 'group 8')": "its waves touch 139 rows and columns",
+        "lambda r, c: tile_order(r, c, 'group 8')": "waves of 24x27 tiles may touch 122, these 139 rows and columns",
         "lambda r, c: tile_order(r, c, 'group 12')": "126 rows and columns: look at a wave that begins in one group",
+        "lambda r, c: only_at(r, c, (24, 27))": "waves of 25x27 tiles may touch 155, these 180 rows and columns",
+        "in_pairs_of_groups": "waves of 29x31 tiles may touch 188, these 205 rows and columns",
+        "of_24_rows": "each of the 25 * 27 tiles must be there once",
+        "lambda r, c: (there_and_back if r > 12 else of_24_rows)(r, c)": "each of the 5 * 7 tiles must be there once",
     },
     3: {"whole_groups_only": "11x4, whose last group is lower: OutOfBounds"},
     4: {"leaves_it_down, takes": "Deadlock"},

@@ -89,6 +89,38 @@ def without_x(mX, mW, tid):
     return weight
 
 
+def another_weight_early(mX, mW, tid):
+    other = mW[127 - tid]
+    cute.arch.griddepcontrol_wait()
+    return mX[tid] * mW[tid] + 0 * other
+
+
+@cute.jit
+def half_of_the_weights_early(mX: cute.Tensor, mW: cute.Tensor, tid: cutlass.Int32):
+    weight = cutlass.Float32(0.0)
+    if tid < 64:
+        weight = mW[tid]
+    cute.arch.griddepcontrol_wait()
+    if tid >= 64:
+        weight = mW[tid]
+    return mX[tid] * weight
+
+
+def weight_between_two_waits(mX, mW, tid):
+    other = mW[tid ^ 1]
+    cute.arch.griddepcontrol_wait()
+    weight = mW[tid]
+    cute.arch.griddepcontrol_wait()
+    return mX[tid] * weight + 0 * other
+
+
+def waits_twice(mX, mW, tid):
+    weight = mW[tid]
+    cute.arch.griddepcontrol_wait()
+    cute.arch.griddepcontrol_wait()
+    return mX[tid] * weight
+
+
 def x_too_early(mX, mW, tid):
     product = mX[tid] * mW[tid]
     cute.arch.griddepcontrol_wait()
@@ -109,8 +141,11 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # what is refused, and what 
         ["by_every_cta", "both_at_once", "fetched", "lambda *a: both_at_once(*a)"],
     ),
     "check_read": (
-        [*exercises.FUNCTIONS, "nan", "ignores", "raises", "x_too_early", "without_x"],
-        ["weight_in_a_fragment", "lambda mX, mW, tid: weight_in_a_fragment(mX, mW, tid)"],
+        [
+            *(*exercises.FUNCTIONS, "nan", "ignores", "raises", "x_too_early", "without_x"),
+            *("another_weight_early", "half_of_the_weights_early", "weight_between_two_waits"),
+        ],
+        ["weight_in_a_fragment", "lambda mX, mW, tid: weight_in_a_fragment(mX, mW, tid)", "waits_twice"],
     ),
     "check_width": (
         ["256", *exercises.FUNCTIONS, "raises", "nan", "lambda M, N: 224", "lambda M, N: 100", "lambda *_: (32,)"],
@@ -119,4 +154,8 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # what is refused, and what 
 }
 names = exercises.judges_of(CHAPTER, ANSWERS)
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+LATE = "not yet: right, but 2 loads stand behind the wait: only X's number has to wait"
+test_a_weight_that_is_loaded_late_is_told = exercises.wrong_answers_get_hints(
+    {f"check_read({name})": LATE for name in ("another_weight_early", "half_of_the_weights_early")}
+)
 test_each_solution_belongs_to_an_exercise = exercises.solutions_belong_to_exercises(CHAPTER)

@@ -332,6 +332,14 @@ def no_total(x, e, mine, top, total):
     return x - top
 
 
+def base_two(x, e, mine, top, total):
+    return x - top - cute.math.log2(total)
+
+
+def base_ten(x, e, mine, top, total):
+    return x - top - cute.math.log10(total)
+
+
 def make_average(before, between, after):
     @cute.kernel
     def kernel(mX: cute.Tensor, mY: cute.Tensor):
@@ -419,7 +427,10 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
         [*OTHER, "never_started", "no_middle", "overwritten", "leaves_early", "not_a_number", "average_kernel"],
         ["two_buffers", "fixed_kernel"],
     ),
-    "check_log": ([*OTHER, "zeros", "nans", "unscaled", "no_total", "log_softmax"], ["by_log2", "one_log", "fast"]),
+    "check_log": (
+        [*OTHER, "zeros", "nans", "unscaled", "no_total", "base_two", "base_ten", "log_softmax"],
+        ["by_log2", "one_log", "fast"],
+    ),
 }  # fmt: skip
 
 

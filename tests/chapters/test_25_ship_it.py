@@ -192,6 +192,61 @@ def test_errors_name_the_argument(chapter: ModuleType, rng: np.random.Generator,
         chapter.linear(*make(*map(mode.from_tensor, tensors)))
 
 
+BAD_OF_ATTENTION: dict[str, tuple[Any, type[Exception], str]] = {
+    "float32": (lambda q, k, v: (q.float(), k, v), TypeError, "Q is torch.float32, K torch.bfloat16"),
+    "V of halves": (lambda q, k, v: (q, k, v.half()), TypeError, "V torch.float16: all must be"),
+    "three dimensions": (lambda q, k, v: (q[0], k[0], v[0]), ValueError, r"Q is \(4, 40, 64\).* must be one"),
+    "one number": (lambda q, k, v: (q[0, 0, 0, 0], k, v), ValueError, r"Q is \(\), K .* must be one of"),
+    "a head of 80": (lambda q, k, v: [torch.cat([t, t[..., :16]], -1) for t in (q, k, v)], ValueError, "one of .64"),
+    "heads of two dimensions": (lambda q, k, v: (q, torch.cat([k, k], -1), v), ValueError, "the last of four must be"),
+    "no query": (lambda q, k, v: (q[:, :, :0], k, v), ValueError, "Q has shape .*without a 0"),
+    "K and V of two lengths": (lambda q, k, v: (q, k, v[:, :, :8]), ValueError, "K and V must agree"),
+    "another batch": (lambda q, k, v: (q, k[:1], v[:1]), ValueError, "batch and dim be those of Q"),
+    "three heads for four": (lambda q, k, v: (q, k[:, :3], v[:, :3]), ValueError, "a multiple of theirs"),
+    "transposed": (lambda q, k, v: (q, k.mT.contiguous().mT, v), ValueError, "K has strides .*contiguous"),
+    "begins at an odd place": (
+        lambda q, k, v: (q, k, torch.cat([v, v], -1)[..., 1:65]), ValueError, "V has .* starts 2 bytes after"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_OF_ATTENTION)
+def test_attention_refuses_while_tracing_what_its_kernel_refuses(
+    chapter: ModuleType, rng: np.random.Generator, device: str, name: str
+) -> None:
+    make, kind, text = BAD_OF_ATTENTION[name]
+    bad = make(*products.normal(rng, device, torch.bfloat16, *[(2, 4, 40, 64)] * 3))
+    said = []
+    with pytest.raises(kind, match=text) as caught:
+        chapter.attention(*bad)
+    said.append(str(caught.value))
+    with FakeTensorMode() as mode, pytest.raises(kind, match=text) as caught:
+        chapter.attention(*map(mode.from_tensor, bad))
+    said.append(str(caught.value))
+    assert said[0] == said[1]
+    for dynamic in (False, True):
+        torch.compiler.reset()
+        traced = torch.compile(chapter.attention, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+        with pytest.raises(Exception, match=kind.__name__ if dynamic else text):  # torch's own error, which quotes ours
+            traced(*bad)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("dim", [64, 96])
+def test_attention_of_a_traced_shape_is_that_of_the_kernel(
+    chapter: ModuleType, rng: np.random.Generator, dim: int
+) -> None:
+    """Queries that share keys and a slice that begins elsewhere are no mistakes; symbolic lengths are traced once."""
+    shapes = (1, 4, 40, dim), (1, 2, 24, dim + 8), (1, 2, 24, dim)
+    q, k, v = products.normal(rng, "cpu", torch.bfloat16, *shapes)
+    k = k[..., 8:]
+    torch.compiler.reset()
+    traced = torch.compile(chapter.attention, fullgraph=True, backend="aot_eager", dynamic=True)
+    for given in ((q, k, v), (q[:, :, :24], k[:, :, :16], v[:, :, :16])):
+        for found, wanted in zip(traced(*given), chapter.attention(*given), strict=True):
+            assert torch.equal(found, wanted) and found.stride() == wanted.stride()
+    assert set(torch.library.opcheck(chapter.attention, (q, k, v)).values()) == {"SUCCESS"}
+
+
 @pytest.mark.emulator
 def test_a_compiled_block_is_one_graph_and_learns_as_pytorchs_does(chapter: ModuleType) -> None:
     """Same first weights and texts; the losses of three steps."""
