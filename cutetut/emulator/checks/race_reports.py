@@ -38,15 +38,13 @@ from .remedies import (
 from .shadow import Shadow
 from .stamps import Stamp
 
-_COPIES = ("cp.async.ca.", "cp.async.cg.")  # instructions whose bytes a thread waits for
-
 
 class Reports:
     """Builds the errors of one machine's ordering checks."""
 
     def __init__(self, machine: Machine, clocks: Clocks, strength: np.ndarray) -> None:
         self.machine, self.clocks, self.strength = machine, clocks, strength  # the scope of each instruction
-        self.copies = np.array([inst.opcode.startswith(_COPIES) for inst in machine.kernel.body])
+        self.copies = np.array([operation_of(inst.opcode) == "cp.async" for inst in machine.kernel.body])
         self.kinds: dict[int, str] = {}  # agent beside the warps -> "mbarrier", "wgmma", "bulk", "cp.async", "grid"
         self.owners: dict[int, int] = {}  # and the first thread that it works for
         self.early = EarlyReads()
@@ -285,17 +283,7 @@ class Reports:
             return error
         mates = False
         if kind == "cp.async":
-            known = stamp.agent < self.clocks.warps  # its bytes count as stores of the warp that has waited for them
-            copier = stamp.agent if known else self.owners[stamp.agent] >> 5
-            waited = known or self.clocks.seen[GENERIC, copier, stamp.agent] >= stamp.time
-            how = "the two have not met since its wait" if waited else "that warp has not waited"
-            mates = stamp.agent == int(threads[0]) >> 5
-            who = f"lane {stamp.lane} of the same warp" if mates else f"warp {copier % self.machine.warps_per_cta}"
-            what = f"{verb} {place}, which {who} copied with cp.async, and {how}"
-            meet = "sync_warp" if mates else "sync_threads"
-            if not mates and not self.clocks.lanes_heard_of(int(threads[0]) >> 5, stamp.agent, stamp.time):
-                stamp = replace(stamp, lane=0)  # the first lane stands for its warp, whose lanes all copied
-            hint = f"cp.async.wait_group by the threads that copy, {meet}, then the load"
+            what, hint, stamp, mates = self._copied(f"{verb} {place}", stamp, int(threads[0]))
         elif kind == "bulk":
             what = f"{verb} {place}, which a bulk store has written: nobody this warp has met has waited for its end"
             hint = "cp.async.bulk.wait_group 0 (without .read) by the thread that stored, then a barrier"
@@ -316,6 +304,20 @@ class Reports:
                 self.uncommitted(noted, op)
                 break
         return noted
+
+    def _copied(self, uses: str, stamp: Stamp, thread: int) -> tuple[str, str, Stamp, bool]:
+        """Of bytes of cp.async used too early: what to say, a hint, who copied, and whether in the same warp."""
+        known = stamp.agent < self.clocks.warps  # its bytes count as stores of the warp that has waited for them
+        copier = stamp.agent if known else self.owners[stamp.agent] >> 5
+        waited = known or self.clocks.seen[GENERIC, copier, stamp.agent] >= stamp.time
+        how = "the two have not met since its wait" if waited else "that warp has not waited"
+        mates = stamp.agent == thread >> 5
+        who = f"lane {stamp.lane} of the same warp" if mates else f"warp {copier % self.machine.warps_per_cta}"
+        if not mates and not self.clocks.lanes_heard_of(thread >> 5, stamp.agent, stamp.time):
+            stamp = replace(stamp, lane=0)  # the first lane stands for its warp, whose lanes all copied
+        meet = "sync_warp" if mates else "sync_threads"
+        hint = f"cp.async.wait_group by the threads that copy, {meet}, then the load"
+        return f"{uses}, which {who} copied with cp.async, and {how}", hint, stamp, mates
 
     def several_writers(self, host: np.ndarray, threads: np.ndarray, access: Access) -> None:
         """Threads of several warps store to one place at once: only a mistake if the values differ.
