@@ -167,7 +167,8 @@ def test_each_exercise_refuses_its_first_answer_and_takes_its_solution(
 WRONG = {
     "relaxed": ('sem="acquire"', 'sem="relaxed"'),
     "of one GPU": ('scope="sys"', 'scope="gpu"'),
-    "one round late": ("< i - 1", "< i - 2"),
+    "one round early": ("< i - 1", "< i - 2"),
+    "one place of two": ("< i - 1", "< i"),
     "before all have read": ("    cute.arch.sync_threads()  # all 128 have read\n", ""),
 }
 
@@ -181,6 +182,17 @@ def test_a_wrong_hand_over_of_places_is_refused(mistake: str, capsys: pytest.Cap
     notebooks.changed(NAME, [(cells["ex4-solution"], source)], (*notebooks.KERNEL_TAGS, "exercise", "solution"))
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("right", "not yet"))]
     assert said[7].startswith("not yet") and len(said) == 10
+
+
+@pytest.mark.parametrize("N", [2333, 2222 * 1.05, 2222 / 1.05, 1740, None, "2222", [2222], float("nan")])
+def test_where_it_pays_most_is_not_where_it_did(N: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    names = vars(notebooks.load(NAME, (*notebooks.KERNEL_TAGS, "exercise")))
+    capsys.readouterr()
+    names["check_best"](N)
+    assert capsys.readouterr().out.startswith("not yet")
+    for right in (2222, 2222.2, 2200, 2250):
+        names["check_best"](right)
+        assert capsys.readouterr().out == "right\n"
 
 
 @pytest.mark.parametrize(
