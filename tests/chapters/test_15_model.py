@@ -41,7 +41,10 @@ def test_the_choice_for_any_shape_can_be_made(chapter: ModuleType) -> None:
 
 
 PARTS: tuple[str, ...] = ("odd", "squares", "layers", "few", "types")
-OTHERS = ("torch", "cuBLASLt", " ahead", " ahead 2", " ping-pong", " hilbert", " group 4", " group 16")  # no plans
+OTHERS = (  # no plans
+    "torch", "cuBLASLt", " ahead", " ahead 2", " ping-pong", " hilbert", " group 4", " group 16", " summed in CTA 0",
+    " shifted", " shifted by one", " two at once", " four at once", " turned by four", " turned by eleven",
+)  # fmt: skip
 Times = dict[str, float]  # microseconds by the plan's name
 
 
@@ -69,7 +72,8 @@ def measured_plans(chapter: ModuleType) -> dict[tuple[Any, ...], Times]:
     rows = [(row, "table", {row["plan"]: row["us"]}) for row in tables]
     rows += [(row, "rivals", {row["plan"]: row["us"][0]}) for row in probes["rivals"]]
     rows += [(row, row["run"], {plan: us[0] for plan, us in row["us"].items()}) for row in probes["races"]]
-    rows += [(row, "duels", {plan: us[0] for plan, us in row["us"].items()}) for row in probes["duels"]]
+    for part in ("duels", "more_duels"):
+        rows += [(row, part, {plan: us[0] for plan, us in row["us"].items()}) for row in probes[part]]
     for row, run, us in rows:
         key = row["M"], row["N"], row["K"], getattr(torch, row["dtype"]), getattr(torch, row["out"])
         plans = {plan: time for plan, time in us.items() if not plan.endswith(OTHERS)}
@@ -79,10 +83,8 @@ def measured_plans(chapter: ModuleType) -> dict[tuple[Any, ...], Times]:
 
 MISSED = {  # how much slower the choice is than the fastest that was measured, at most, where it is above 2 percent
     (512, 512, 16384, BF16, BF16): 1.28,  # rows 32 KiB apart are slow in parts of K; the model does not know
-    (64, 28672, 4096, BF16, FP32): 1.045,
-    (3000, 3000, 3000, BF16, BF16): 1.03,  # three consumers in a cluster, slow at 3072, are no candidate
-    (2560, 8960, 2560, BF16, BF16): 1.035,  # three consumers again; in the last race they were behind
-    (2048, 2048, 768, BF16, BF16): 1.035,  # two small CTAs on an SM: 2 percent behind in bursts, 3 ahead sustained
+    (3000, 3000, 3000, BF16, BF16): 1.03,  # three consumers in a cluster, a hundredth dearer by the model
+    (2048, 2048, 768, BF16, BF16): 1.04,  # two small CTAs on an SM are ahead in bursts, and behind sustained
     (128, 8192, 28672, BF16, BF16): 1.03,  # sustained, it is the fastest
     (12288, 12288, 12288, BF16, BF16): 1.025,  # a tie by the model, as at 5120 cubed: the plan whose old tile
     (5120, 5120, 5120, BF16, BF16): 1.025,  # leaves while the next one is multiplied is the plainer one
@@ -101,20 +103,22 @@ def slower_than_best(chapter: ModuleType, key: tuple[Any, ...], us: Times) -> fl
 def test_its_choice_is_within_two_percent_of_the_fastest_that_was_measured(chapter: ModuleType) -> None:
     """In bursts, of those plans within a hundredth of the least cost the first."""
     slower = {key: slower_than_best(chapter, key, us) for key, us in measured_plans(chapter).items() if len(us) > 1}
-    assert len(slower) >= 44
+    assert len(slower) >= 55
     assert not {key: ratio for key, ratio in slower.items() if ratio > MISSED.get(key, 1.02)}
-    assert statistics.mean(slower.values()) < 1.012
+    assert statistics.mean(slower.values()) < 1.010
 
 
 def test_its_choice_is_near_the_fastest_of_sustained_duels(chapter: ModuleType) -> None:
-    """Among the plans that took turns in windows: within 3.5 percent of the fastest, on average 0.8."""
+    """Among the plans that took turns in windows: within 2 percent of the fastest, on average 0.5."""
     slower = {}
-    for row in records.read(CHAPTER, "probes")["duels"]:
+    probes = records.read(CHAPTER, "probes")
+    for row in probes["duels"] + probes["more_duels"]:
         key = *(row[name] for name in "MNK"), *(getattr(torch, row[name]) for name in ("dtype", "out"))
         us = {plan: times[0] for plan, times in row["sustained_us"].items() if not plan.endswith(OTHERS)}
-        slower[key] = slower_than_best(chapter, key, us)
-    assert len(slower) == 17
-    assert max(slower.values()) < 1.035 and statistics.mean(slower.values()) < 1.008, slower
+        if len(us) > 1:
+            slower[key] = slower_than_best(chapter, key, us)
+    assert len(slower) == 30
+    assert max(slower.values()) < 1.02 and statistics.mean(slower.values()) < 1.005, slower
 
 
 def test_few_rows_get_a_tile_of_at_most_64(chapter: ModuleType) -> None:

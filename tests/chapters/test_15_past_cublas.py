@@ -167,12 +167,15 @@ def test_plans_that_cannot_be_made_are_refused(chapter: ModuleType) -> None:
     good = [
         Wide(), Wide(bN=224), Wide(bN=32, cluster=1), chapter.THREE, Split(), Split(bT=256, parts=2),
         Wide(64, 80, 1, along="N"), Wide(swap=True, bN=208), Wide(bN=208), Wide(cluster=4, swap=True, bN=160),
-        Split(bT=128, parts=1, per_sm=2), Split(bW=64, bT=256, parts=1, per_sm=2),
+        Split(bT=128, parts=1, per_sm=2), Split(bW=64, bT=256, parts=1, per_sm=2), Split(bT=256, parts=4),
+        Wide(bN=288, overlap=False), Wide(bN=288, overlap=False, cluster=4, swap=True),
+        Split(64, 16, 1, 2, turned=True),
     ]  # fmt: skip
     bad = [
         Wide(bN=250), Wide(bN=288), Wide(bM=192), Wide(consumers=1), Wide(out=4), Wide(bM=192, consumers=3),
         dataclasses.replace(chapter.THREE, overlap=True), Split(bT=8), Split(bW=192), Split(bT=272), Split(parts=9),
-        Split(bT=256, parts=4), Split(parts=33), Wide(along="K"), Split(bT=144, parts=1, per_sm=2),
+        Split(bT=240, parts=4), Split(parts=33), Wide(bN=304, overlap=False), Split(128, 128, 1, 2, turned=True),
+        Wide(along="K"), Split(bT=144, parts=1, per_sm=2),
         Wide(bN=208, cluster=4), Wide(64, 64, 2), Wide(bN=96, out=4), Wide(bN=96, overlap=False, swap=True, out=4),
     ]  # fmt: skip
     assert [chapter.refusal(plan, 4096) for plan in good] == [""] * len(good)
