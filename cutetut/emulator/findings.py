@@ -8,6 +8,7 @@ process, also those that a script catches; `python -m cutetut emulate --report F
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -158,23 +159,25 @@ _operations: dict[str, str] = {}
 def describe(mnemonic: str, role: str, operation: str) -> None:
     """An instruction of a unit: what it does to a location, and what it starts if it is asynchronous."""
     _roles[mnemonic], _operations[mnemonic] = role, operation
+    mnemonic_of.cache_clear()
 
 
-def _longest(opcode: str, known: dict[str, str]) -> str:
-    """What is known of the mnemonic that an opcode begins with."""
+@functools.cache
+def mnemonic_of(opcode: str) -> str:
+    """The longest mnemonic of a unit's instruction with which an opcode begins, or nothing."""
     parts = opcode.split(".")
     names = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
-    return next((known[name] for name in names if name in known), "")
+    return next((name for name in names if name in _roles), "")
 
 
 def operation_of(opcode: str) -> str:
     """Of an asynchronous instruction, what it starts."""
-    return _longest(opcode, _operations)
+    return _operations.get(mnemonic_of(opcode), "")
 
 
 def role_of(opcode: str, space: str) -> str:
     """What an instruction does to a location in this space (one of Location's, or none)."""
-    role = _longest(opcode, _roles) or EXECUTES
+    role = _roles.get(mnemonic_of(opcode)) or EXECUTES
     if role == COPIES and operation_of(opcode):
         spaces = [part.split("::")[0] for part in opcode.split(".") if part.startswith(("shared", "global"))]
         if space not in spaces:

@@ -14,8 +14,7 @@ cost time, so they begin with the first such load (`Loads`): the program is deco
 from __future__ import annotations
 
 import functools
-import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -348,7 +347,15 @@ def doubtful_reads(
     found: dict[int, int] = {}
     for n in seen:
         _flow(blocks[n], state_at[n], masks, found)
-    return {index: {name for name in bit if bit[name] & doubtful} for index, doubtful in found.items()}
+    by_number = list(bit)
+    return {index: {by_number[n] for n in _ones(doubtful)} for index, doubtful in found.items()}
+
+
+def _ones(mask: int) -> Iterator[int]:
+    """The numbers of the bits that are set."""
+    while mask:
+        yield mask.bit_length() - 1
+        mask &= (1 << mask.bit_length() - 1) - 1
 
 
 @dataclass(frozen=True)
@@ -364,7 +371,10 @@ class _Masks:
     @classmethod
     def of(cls, inst: Instruction, names: Names, bit: dict[str, int], loads: Loads | None) -> _Masks:
         def mask(some: Iterable[str]) -> int:
-            return functools.reduce(operator.or_, (bit[name] for name in some), 0)
+            ones = 0
+            for name in some:
+                ones |= bit[name]
+            return ones
 
         passed_on, guard = _passed_on(inst, names, loads), () if inst.guard is None else (inst.guard.name,)
         spreads = loads is not None and is_load_from_shared(inst)

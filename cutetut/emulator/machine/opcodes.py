@@ -9,7 +9,6 @@ The table is data: the book's list of emulated instructions is generated from it
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -219,13 +218,7 @@ def lookup(inst: Instruction) -> Opcode:
 
 def registered(inst: Instruction) -> Opcode | None:
     """The same, or None."""
-    return next((OPS[name] for name in _prefixes(inst.parts) if name in OPS), None)
-
-
-@functools.cache
-def _prefixes(parts: tuple[str, ...]) -> list[str]:
-    """The names under which an instruction may be registered, the longest first."""
-    return [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
+    return OPS.get(findings.mnemonic_of(inst.opcode))
 
 
 def unsupported(inst: Instruction, why: str = "") -> UnknownInstruction:
