@@ -354,8 +354,9 @@ def doubtful_reads(
 def _ones(mask: int) -> Iterator[int]:
     """The numbers of the bits that are set."""
     while mask:
-        yield mask.bit_length() - 1
-        mask &= (1 << mask.bit_length() - 1) - 1
+        highest = mask.bit_length() - 1
+        yield highest
+        mask ^= 1 << highest
 
 
 @dataclass(frozen=True)

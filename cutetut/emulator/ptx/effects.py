@@ -5,9 +5,9 @@ The units say it of theirs when they register them (machine/opcodes.py); of an i
 
 from __future__ import annotations
 
-import functools
 from enum import Enum, auto
 
+from ..findings import mnemonic_of
 from .syntax import Instruction
 
 
@@ -29,15 +29,8 @@ _effects: dict[str, Effect] = {}  # by mnemonic
 def describe(mnemonic: str, effect: Effect) -> None:
     """A unit registers an instruction that has this effect."""
     _effects[mnemonic] = effect
-    _of.cache_clear()
 
 
 def effect_of(inst: Instruction) -> Effect | None:
-    """What the longest mnemonic that an instruction begins with is said to do, where it is said."""
-    return _of(inst.parts)
-
-
-@functools.cache
-def _of(parts: tuple[str, ...]) -> Effect | None:
-    names = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
-    return next((_effects[name] for name in names if name in _effects), None)
+    """What the mnemonic that an instruction begins with is said to do, where it is said."""
+    return _effects.get(mnemonic_of(inst.opcode))
