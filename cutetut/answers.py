@@ -7,6 +7,7 @@ one that is a kernel is run by `emulated`, or by `must_run` where the check make
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
@@ -221,13 +222,31 @@ def must_run(run: Callable[..., Made], *arguments: Any, **named: Any) -> Made:
 
 
 def returned(function: Any, *arguments: Any) -> Any:
-    """Return what a reader's function returns. Raises NotYet if it is none, and with the error that it raises."""
+    """Return what a reader's function returns. Raises NotYet if it is none, and with the error that it raises.
+
+    Elements that `torch.empty` leaves unwritten are NaN meanwhile, or the largest integer: fresh memory is often zero,
+    and an answer that needs zeros there would be right by luck.
+    """
     try:
-        return function_of(function)(*arguments)
+        with _nothing_is_zero_by_luck():
+            return function_of(function)(*arguments)
     except NotYet:
         raise
     except Exception as error:  # it is the reader's: whatever it raises is a hint
         raise NotYet(f"your function raises {raised(error)}") from None
+
+
+@contextlib.contextmanager
+def _nothing_is_zero_by_luck() -> Iterator[None]:
+    """PyTorch fills the memory of new tensors, as it does where it is asked for deterministic algorithms."""
+    asked = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)  # what has no such algorithm runs all the same
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*deterministic", category=UserWarning)
+            yield
+    finally:
+        torch.use_deterministic_algorithms(asked[0], warn_only=asked[1])
 
 
 def function_of(answer: Any, wanted: str = "a function") -> Callable[..., Any]:

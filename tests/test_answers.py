@@ -417,3 +417,13 @@ def test_a_function_that_makes_no_layout_is_told_why() -> None:
 def test_an_error_is_one_line(error: Exception, line: str) -> None:
     assert answers.one_line(error) == line
     assert len(answers.one_line(ValueError("word " * 100))) <= 200
+
+
+def test_what_nobody_wrote_is_not_zero_while_an_answer_runs() -> None:
+    """An answer that forgets zeros must not be right because fresh memory often has them."""
+    assert answers.returned(lambda: torch.empty(1000)).isnan().all()
+    assert (answers.returned(lambda: torch.empty(1000, dtype=torch.int32)) == 2**31 - 1).all()
+    assert not torch.are_deterministic_algorithms_enabled()
+    with pytest.raises(NotYet, match="RuntimeError"):
+        answers.returned(lambda: torch.empty(3, 4).reshape(5))
+    assert not torch.are_deterministic_algorithms_enabled()

@@ -226,6 +226,12 @@ def ten_more_of_everything(A, B):
     return scalar_gemm(a, b, C)[: A.shape[0], : B.shape[0]]
 
 
+def padded_by_luck(A, B):
+    a, b = (torch.empty(-(-len(t) // 128) * 128, -(-t.shape[1] // 8) * 8) for t in (A, B))
+    a[: A.shape[0], : A.shape[1]], b[: B.shape[0], : B.shape[1]] = A, B
+    return scalar_gemm(a, b)[: A.shape[0], : B.shape[0]]
+
+
 def by_columns_of_k(A, B):
     def padded(t):
         return torch.nn.functional.pad(t, (0, -t.shape[1] % 8, 0, -t.shape[0] % 128)).contiguous()
@@ -262,6 +268,7 @@ WRONG = {  # a part of what the check has to say
         "lambda A, B: A.zero_() @ B.zero_().T": "elements are wrong",
         "lambda A, B: A.new_zeros(A.shape[0], B.shape[0])": "elements are wrong",
         "lambda A, B: A.new_full((A.shape[0], B.shape[0]), float('nan'))": "elements are wrong",
+        "padded_by_luck": "20000 of 20000 elements are wrong",
         "lambda A, B: 'product'": "",
         "lambda A, B: (A, B)": "",
     },
