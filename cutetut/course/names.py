@@ -15,7 +15,7 @@ METHODS = frozenset(
     partition_shape_C make_fragment_A make_fragment_B make_fragment_C thrfrg_A thrfrg_B thrfrg_C retile
     tv_layout_A_tiled tv_layout_B_tiled tv_layout_C_tiled get_tile_size thr_id shape_mnk
     allocate_tensor allocate_array allocate autovec_copy
-    fill element_type iterator memspace mark_layout_dynamic mark_compact_shape_dynamic is_static
+    fill toint element_type iterator memspace mark_layout_dynamic mark_compact_shape_dynamic is_static
     producer_acquire producer_commit producer_tail consumer_wait consumer_release advance
     """.split()
 )
