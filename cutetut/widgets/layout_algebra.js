@@ -182,6 +182,12 @@ function coalesce(layout, profile = 1) {
   return together(modes.map((mode, i) => (i < profile.length ? coalesce(mode, profile[i]) : mode)), layout.outer);
 }
 
+/** The same modes in one list; CuTe DSL 4.8.1 leaves those of a swizzled layout as they are. */
+function flatten(layout) {
+  if (layout.outer || !isTuple(layout.shape)) return layout;
+  return lay(leavesOf(layout.shape), leavesOf(layout.stride));
+}
+
 /** A layout with shape 1 wherever the stride is 0. */
 function filterZeros(layout) {
   const walk = (n, d) => (isTuple(n) ? n.map((branch, i) => walk(branch, d[i])) : d === 0 ? 1 : n);

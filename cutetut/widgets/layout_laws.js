@@ -13,9 +13,10 @@ const MOST_SUMS = 2 ** 21; // offsets that a check looks at
 
 const LAWS = {
   composition: throughLaw, logical_divide: throughLaw, zipped_divide: throughLaw, tiled_divide: throughLaw,
-  flat_divide: throughLaw, coalesce: throughLaw, group_modes: throughLaw, slice_: sliceLaw, select: selectLaw, filter: filterLaw, complement: complementLaw,
+  flat_divide: throughLaw, coalesce: throughLaw, flatten: throughLaw, group_modes: throughLaw, slice_: sliceLaw,
+  select: selectLaw, filter: filterLaw, filter_zeros: filterLaw, complement: complementLaw,
   logical_product: productLaw, zipped_product: productLaw, tiled_product: productLaw, flat_product: productLaw,
-  blocked_product: productLaw, raked_product: productLaw, append: appendLaw, prepend: appendLaw,
+  blocked_product: productLaw, raked_product: productLaw, tile_to_shape: filledLaw, append: appendLaw, prepend: appendLaw,
   right_inverse: rightLaw, left_inverse: leftLaw, make_layout_tv: tvLaw, recast_layout: recastLaw,
 };
 
@@ -30,10 +31,12 @@ function equal(words, left, right, about) {
 const known = (index, layout) => (index >= 0 && index < sizeOf(layout.shape) ? index : null);
 const allValues = (layout) => Array.from({ length: sizeOf(layout.shape) }, (_, index) => valueAt(layout, index));
 
+const SAME = new Set(["coalesce", "flatten", "group_modes"]); // the function stays, its modes are others
+
 /** R(i) = A(k), where k is what the same operation makes of the layout that maps each index to itself. */
 function throughLaw({ name, layout, other, result }) {
   const composed = name === "composition" && !other.tuple;
-  const indexOf = name === "coalesce" || name === "group_modes" ? (index) => index : throughIndices(name, layout, other);
+  const indexOf = SAME.has(name) ? (index) => index : throughIndices(name, layout, other);
   const at = (index) => {
     const k = indexOf(index);
     if (k === null) return said(`R(${index}) is past the end of A: its tile is cut off`);
@@ -41,8 +44,9 @@ function throughLaw({ name, layout, other, result }) {
     const step = composed ? `A(B(${index})) = A(${k})` : `A(${k})`;
     return equal(`R(${index}) = ${left}, ${step} = ${right}`, left, right, { a: k, b: composed ? index : null });
   };
-  const text = { composition: composed ? "R(c) = A(B(c))" : "R(c) = A(k), k composed mode by mode",
-    coalesce: "R(i) = A(i)", group_modes: "R(i) = A(i)" }[name] ?? "R(tile, rest) = A(k), every k once";
+  const text = {
+    composition: composed ? "R(c) = A(B(c))" : "R(c) = A(k), k composed mode by mode",
+  }[name] ?? (SAME.has(name) ? "R(i) = A(i)" : "R(tile, rest) = A(k), every k once");
   const whole = name.endsWith("divide") ? () => missed(indexOf, layout, result) : () => null;
   return { text, at, whole };
 }
@@ -186,6 +190,11 @@ function productLaw({ name, layout, other, result, note }) {
   };
   const whole = () => misplaced(inside(layout), allValues(other).map((place) => [place, startOf(place)]));
   return { text: `R = A(i) + C(B(j)), C = ${writeLayout(places)}, the complement of A`, at, whole };
+}
+
+/** The law of the blocked product that fills a shape. */
+function filledLaw({ layout, other, result }) {
+  return productLaw({ name: "blocked_product", layout, other: copiesToFill(layout, other), result });
 }
 
 /** The law of a logical product by a tuple: that of each mode which has a tiler. */

@@ -11,6 +11,7 @@ const READERS = {
   coordinate: (text) => readTree(text, true),
   bits: (text) => readNumbers(text, 2, "the new bits and the old bits, such as 32,16"),
   modes: (text) => readNumbers(text, null, "the numbers of modes, such as 1,0"),
+  shape: (text) => readNumbers(text, null, "the shape to fill, such as 16,64"),
   range: (text) => readNumbers(text, 2, "the first mode and the one behind the last, such as 0,2"),
 };
 
@@ -30,7 +31,9 @@ function readNumbers(text, count, wanted) {
 const OPERATIONS = {
   composition: { other: "tiler", hint: "B, or a tuple of tilers", start: () => "4:2", run: composition },
   coalesce: { other: "profile", hint: "profile, such as (1,1), or nothing", start: () => "", run: coalesce },
+  flatten: { other: "none", run: flatten },
   filter: { other: "none", run: filter },
+  filter_zeros: { other: "none", run: plainly(filterZeros, "filter_zeros") },
   complement: { other: "number", hint: "number of offsets", start: (a) => String(2 * cosizeOf(a)), run: complement },
   logical_divide: { other: "tiler", hint: "tile: B, or a tuple of tilers", start: tileFor, run: logicalDivide },
   zipped_divide: { other: "tiler", hint: "tile: B, or a tuple of tilers", start: tileFor, run: zippedDivide },
@@ -42,6 +45,7 @@ const OPERATIONS = {
   flat_product: { other: "layout", hint: "copies: B", start: () => "2:1", run: flatProduct },
   blocked_product: { other: "layout", hint: "copies: B", start: copiesFor, run: blockedProduct },
   raked_product: { other: "layout", hint: "copies: B", start: copiesFor, run: rakedProduct },
+  tile_to_shape: { other: "shape", hint: "shape to fill, such as 16,64", start: doubled, run: tileToShape },
   right_inverse: { other: "none", run: (layout, _, note) => rightInverse(layout, note) },
   left_inverse: { other: "none", run: (layout, _, note) => leftInverse(layout, note) },
   slice_: { other: "coordinate", hint: "coordinate with _ where it is free", start: cutFor, run: slice },
@@ -55,6 +59,14 @@ const OPERATIONS = {
     run: (layout, [wide, old]) => recast(layout, wide, old) },
 };
 
+/** An operation that CuTe has of layouts without a swizzle only. */
+function plainly(run, name) {
+  return (layout) => {
+    if (layout.outer) throw new LayoutError(`CuTe has no ${name} of a swizzled layout`);
+    return run(layout);
+  };
+}
+
 /** A tile of two elements a mode where they divide it. */
 function tileFor(layout) {
   const sizes = modesOf(layout).map(({ shape }) => sizeOf(shape));
@@ -65,6 +77,11 @@ function tileFor(layout) {
 function copiesFor(layout) {
   const sizes = modesOf(layout).map(() => 2);
   return writeLayout(compact(isTuple(layout.shape) ? sizes : 2));
+}
+
+/** The shape of two copies along each mode. */
+function doubled(layout) {
+  return modesOf(layout).map(({ shape }) => 2 * sizeOf(shape)).join(",");
 }
 
 /** The first mode fixed, the others free. */
@@ -106,6 +123,9 @@ function dslCall(name, layout, other) {
   if (name === "recast_layout") return `cute.recast_layout(${other[0]}, ${other[1]}, ${first})`;
   if (kind === "profile") return `cute.coalesce(${first}${isTuple(other) ? `, target_profile=${python(other)}` : ""})`;
   if (kind === "modes") return `cute.select(${first}, mode=[${other.join(", ")}])`;
+  if (kind === "shape") {
+    return `cute.tile_to_shape(${first}, ${python(other)}, order=${python(other.map((_, i) => i))})`;
+  }
   if (kind === "range") return `cute.group_modes(${first}, ${other.join(", ")})`;
   const second = { none: () => "", layout: dslLayout, tiler: dslTiler }[kind] ?? python;
   const more = second(other);

@@ -45,15 +45,19 @@ READERS: dict[str, Callable[[str], Any]] = {
     "coordinate": lambda text: read_tree(text, free=True),
     "bits": lambda text: _numbers(text, 2, "the new bits and the old bits, such as 32,16"),
     "modes": lambda text: _numbers(text, None, "the numbers of modes, such as 1,0"),
+    "shape": lambda text: _numbers(text, None, "the shape to fill, such as 16,64"),
     "range": lambda text: _numbers(text, 2, "the first mode and the one behind the last, such as 0,2"),
 }
 KINDS = {
     "composition": "tiler",
     "coalesce": "profile",
+    "flatten": "none",
     "filter": "none",
+    "filter_zeros": "none",
     "complement": "number",
     **dict.fromkeys(("logical_divide", "zipped_divide", "tiled_divide", "flat_divide", "logical_product"), "tiler"),
     **dict.fromkeys(("zipped_product", "tiled_product", "flat_product", "blocked_product", "raked_product"), "layout"),
+    "tile_to_shape": "shape",
     "right_inverse": "none",
     "left_inverse": "none",
     "slice_": "coordinate",
@@ -90,7 +94,8 @@ def result(operation: str, text: str, other: str) -> str:
     it would end the process (modes that overlap), and where its answer has a mode of size 0 or less.
     """
     layout, argument = read_plain(text), read_other(operation, other)
-    if KINDS[operation] in ("tiler", "layout", "number") and operation not in ("composition", "append", "prepend"):
+    completes = KINDS[operation] in ("tiler", "layout", "number", "shape")
+    if completes and operation not in ("composition", "append", "prepend"):
         for whole in _completed(operation, layout, argument):
             _refuse_overlap(whole)
     try:
@@ -115,6 +120,8 @@ def _answer(operation: str, layout: Any, argument: Any) -> tuple[str, list[int]]
         found = cute.group_modes(layout, *made)
     elif operation == "coalesce":
         found = cute.coalesce(layout, target_profile=made)
+    elif operation == "tile_to_shape":
+        found = cute.tile_to_shape(layout, made, order=tuple(range(len(made))))
     elif KINDS[operation] == "none":
         found = getattr(cute, operation)(layout)
     else:

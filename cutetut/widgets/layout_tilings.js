@@ -66,6 +66,22 @@ function blockedProduct(layout, tiler, note) {
   return pairwise(layout, tiler, (block, copies) => zipped(block, copies), note);
 }
 
+/** How many copies of an atom fill a shape, mode by mode; the first mode's neighbours come first. */
+function copiesToFill(atom, shape) {
+  const sizes = modesOf(atom).map((mode) => sizeOf(mode.shape));
+  if (shape.length < sizes.length) {
+    throw new LayoutError(`the shape has ${shape.length} modes, and the layout ${sizes.length}`);
+  }
+  return compact(shape.map((n, i) => ceilDiv(n, sizes[i] ?? 1)));
+}
+
+/** Copies of an atom next to each other, until they fill a shape. */
+function tileToShape(atom, shape, note) {
+  const copies = copiesToFill(atom, shape);
+  note(`copies of A: ${writeLayout(copies)}`);
+  return blockedProduct(atom, copies, note);
+}
+
 /** Mode by mode, the tiler's part inside and the layout's part outside: copies are interleaved. */
 function rakedProduct(layout, tiler, note) {
   const found = pairwise(layout, tiler, (block, copies) => zipped(copies, block), note);

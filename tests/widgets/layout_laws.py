@@ -176,6 +176,18 @@ def _placed(layout: Lay, others: tuple[Argument, ...], result: Lay, raked: bool)
     return product is not None and values(result) == [product[pair] for pair in _ordered(layout, other, raked)]
 
 
+def _filled(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
+    """Copies next to each other, as many as each mode of the shape needs, the first mode's neighbours first."""
+    sizes = layout.shape if isinstance(layout.shape, tuple) else (layout.shape,)
+    counts, strides, below = [], [], 1
+    for i, wanted in enumerate(others):
+        assert isinstance(wanted, int)
+        counts.append(-(-wanted // (prod(leaves(sizes[i])) if i < len(sizes) else 1)))
+        strides.append(below)
+        below *= counts[-1]
+    return _placed(layout, (Lay(tuple(counts), tuple(strides)),), result, raked=False)
+
+
 def _dealt(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
     """The raked product says which thread and value a place has; this is its inverse."""
     (other,) = others
@@ -242,6 +254,7 @@ LAWS: dict[str, Callable[..., bool]] = {
     **dict.fromkeys(("zipped_product", "tiled_product", "flat_product"), _multiplied),
     "blocked_product": partial(_placed, raked=False),
     "raked_product": partial(_placed, raked=True),
+    "tile_to_shape": _filled,
     "make_layout_tv": _dealt,
     "slice_": lambda layout, others, result: values(result) == _cut(layout, others[0])[0],
     "select": _chosen,
@@ -251,7 +264,10 @@ LAWS: dict[str, Callable[..., bool]] = {
     "complement": _completed,
     "recast_layout": _recast,
     "coalesce": lambda layout, others, result: values(result) == values(layout),
-    "filter": lambda layout, others, result: set(values(result)) == set(values(layout)),
+    "flatten": lambda layout, others, result: values(result) == values(layout),
+    **dict.fromkeys(
+        ("filter", "filter_zeros"), lambda layout, others, result: set(values(result)) == set(values(layout))
+    ),
     "right_inverse": lambda layout, others, result: (
         [value(layout, index) for index in values(result)] == list(range(size(result)))
     ),

@@ -134,6 +134,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 OPERATIONS["recast_layout"] = lambda layout, new, old: cute.recast_layout(new, old, layout)
 OPERATIONS["select"] = lambda layout, *modes: cute.select(layout, mode=list(modes))
 OPERATIONS["group_modes"] = cute.group_modes
+OPERATIONS["tile_to_shape"] = lambda layout, *shape: cute.tile_to_shape(layout, shape, tuple(range(len(shape))))
 OPERATIONS["coalesce"] = lambda layout, profile=None: cute.coalesce(layout, target_profile=profile)
 
 

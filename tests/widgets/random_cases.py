@@ -16,16 +16,17 @@ BACKWARDS = (*STRIDES, -1, -4)
 COTARGETS = (1, 2, 8, 24, 64, 96, 100, 512)
 BITS = (4, 8, 16, 32, 64)
 SWIZZLES = ((3, 4, 3), (2, 4, 3), (1, 4, 3), (3, 3, 3), (2, 0, 2), (2, 1, 5), (1, 2, 1))
-ONE = ("filter", "right_inverse", "left_inverse")
+ONE = ("flatten", "filter", "filter_zeros", "right_inverse", "left_inverse")
 TWO = ("blocked_product", "raked_product", "zipped_product", "tiled_product", "flat_product", "append", "prepend",
        "make_layout_tv")  # fmt: skip
 TILED = ("composition", "logical_divide", "zipped_divide", "tiled_divide", "flat_divide", "logical_product")
-SWIZZLED = (*TILED, "blocked_product", "raked_product", "append", "prepend", "coalesce", "filter", "recast_layout",
-            "select", "group_modes")  # fmt: skip
+SWIZZLED = (*TILED, "blocked_product", "raked_product", "tile_to_shape", "append", "prepend", "coalesce", "flatten",
+            "filter", "filter_zeros", "recast_layout", "select", "group_modes")  # fmt: skip
 # where strides may be negative: CuTe has no complement of such a layout
-SIGNED = ("filter", "right_inverse", "left_inverse", "coalesce", "composition", "append", "prepend", "slice_",
-          "select", "group_modes", "recast_layout")  # fmt: skip
-OPERATIONS = (*ONE, *TWO, *TILED, "coalesce", "complement", "slice_", "select", "group_modes", "recast_layout")
+SIGNED = ("flatten", "filter", "filter_zeros", "right_inverse", "left_inverse", "coalesce", "composition", "append",
+          "prepend", "slice_", "select", "group_modes", "recast_layout")  # fmt: skip
+OPERATIONS = (*ONE, *TWO, *TILED, "coalesce", "complement", "slice_", "select", "group_modes", "recast_layout",
+              "tile_to_shape")  # fmt: skip
 
 
 def random_case(rng: random.Random, operation: str) -> Case:
@@ -54,6 +55,10 @@ def _others(rng: random.Random, operation: str, layout: Lay) -> tuple[Argument, 
     if operation == "group_modes":
         first = rng.randrange(_rank(layout))
         return first, rng.randint(first + (rng.random() < 0.9), _rank(layout) + (rng.random() < 0.1))
+    if operation == "tile_to_shape":
+        sizes = layout.shape if isinstance(layout.shape, tuple) else (layout.shape,)
+        found = [max(1, prod(leaves(size)) * rng.choice((1, 1, 2, 3)) - (rng.random() < 0.2)) for size in sizes]
+        return tuple([*found, *rng.choices((1, 2, 5), k=rng.random() < 0.2)][: len(found) + 1 - (rng.random() < 0.1)])
     if operation == "recast_layout":
         return rng.choice(BITS), rng.choice(BITS)
     if operation == "coalesce":

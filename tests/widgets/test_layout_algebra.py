@@ -31,9 +31,10 @@ from tests.widgets.random_cases import OPERATIONS, random_case
 
 # A call that ends CuTe's process costs a new one: fewer of those.
 FEWER = ("logical_product", "blocked_product", "raked_product", "zipped_product", "tiled_product", "flat_product",
-         "make_layout_tv")  # fmt: skip
+         "tile_to_shape", "make_layout_tv")  # fmt: skip
 # What has a meaning whenever CuTe answers, so that the viewer finds no fault in it.
-ALWAYS = ("slice_", "select", "group_modes", "append", "prepend", "coalesce", "filter", "right_inverse")
+ALWAYS = ("slice_", "select", "group_modes", "append", "prepend", "coalesce", "flatten", "filter", "filter_zeros",
+          "right_inverse")  # fmt: skip
 COMPUTE = """
 const one = ([name, first, other]) => {
   try {
