@@ -33,7 +33,7 @@ const OPERATIONS = {
   coalesce: { other: "profile", hint: "profile, such as (1,1), or nothing", start: () => "", run: coalesce },
   flatten: { other: "none", run: flatten },
   filter: { other: "none", run: filter },
-  filter_zeros: { other: "none", run: plainly(filterZeros, "filter_zeros") },
+  filter_zeros: { other: "none", run: filterPlainZeros },
   complement: { other: "number", hint: "number of offsets", start: (a) => String(2 * cosizeOf(a)), run: complement },
   logical_divide: { other: "tiler", hint: "tile: B, or a tuple of tilers", start: tileFor, run: logicalDivide },
   zipped_divide: { other: "tiler", hint: "tile: B, or a tuple of tilers", start: tileFor, run: zippedDivide },
@@ -59,12 +59,10 @@ const OPERATIONS = {
     run: (layout, [wide, old]) => recast(layout, wide, old) },
 };
 
-/** An operation that CuTe has of layouts without a swizzle only. */
-function plainly(run, name) {
-  return (layout) => {
-    if (layout.outer) throw new LayoutError(`CuTe has no ${name} of a swizzled layout`);
-    return run(layout);
-  };
+/** `filterZeros`, which CuTe has of layouts without a swizzle only. */
+function filterPlainZeros(layout) {
+  if (layout.outer) throw new LayoutError("CuTe has no filter_zeros of a swizzled layout");
+  return filterZeros(layout);
 }
 
 /** A tile of two elements a mode where they divide it. */

@@ -15,6 +15,8 @@ STRIDES = (0, 1, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 BACKWARDS = (*STRIDES, -1, -4)
 COTARGETS = (1, 2, 8, 24, 64, 96, 100, 512)
 BITS = (4, 8, 16, 32, 64)
+KINDS = ("gaps", "gaps", "list", "compact")
+DEALT = ("gaps", "list", "compact", "compact")  # gaps leave the tile of `make_layout_tv` with holes
 SWIZZLES = ((3, 4, 3), (2, 4, 3), (1, 4, 3), (3, 3, 3), (2, 0, 2), (2, 1, 5), (1, 2, 1))
 ONE = ("flatten", "filter", "filter_zeros", "right_inverse", "left_inverse")
 TWO = ("blocked_product", "raked_product", "zipped_product", "tiled_product", "flat_product", "append", "prepend",
@@ -31,7 +33,8 @@ OPERATIONS = (*ONE, *TWO, *TILED, "coalesce", "complement", "slice_", "select", 
 
 def random_case(rng: random.Random, operation: str) -> Case:
     """A call of an operation of `OPERATIONS`; about one in twelve has a swizzled layout where CuTe takes one."""
-    layout = random_layout(rng, strides=BACKWARDS if operation in SIGNED else STRIDES)
+    kinds = DEALT if operation == "make_layout_tv" else KINDS
+    layout = random_layout(rng, strides=BACKWARDS if operation in SIGNED else STRIDES, kinds=kinds)
     if operation in SWIZZLED and rng.random() < 0.08:
         layout = Lay(layout.shape, layout.stride, rng.choice(SWIZZLES))
     return Case(operation, (layout, *_others(rng, operation, layout)))
@@ -64,16 +67,18 @@ def _others(rng: random.Random, operation: str, layout: Lay) -> tuple[Argument, 
     if operation == "coalesce":
         by_mode = isinstance(layout.shape, tuple) and rng.random() < 0.5
         return ((1,) * rng.randint(1, len(layout.shape)),) if by_mode else ()  # type: ignore[arg-type]
-    return (random_layout(rng, depth=1),)
+    return (random_layout(rng, depth=1, kinds=DEALT if operation == "make_layout_tv" else KINDS),)
 
 
-def random_layout(rng: random.Random, depth: int = 2, most: int = 512, strides: Sequence[int] = STRIDES) -> Lay:
-    """Half of them compact in some order, others with gaps, a quarter with strides from a list."""
+def random_layout(
+    rng: random.Random, depth: int = 2, most: int = 512, strides: Sequence[int] = STRIDES, kinds: Sequence[str] = KINDS
+) -> Lay:
+    """Half of them compact in some order but for gaps, a quarter with strides from a list, or of other kinds."""
     while True:
         shape = _tree(rng, rng.choice((0, 1, depth)))
         if prod(leaves(shape)) <= most:
             break
-    kind = rng.choice(("gaps", "gaps", "list", "compact"))
+    kind = rng.choice(kinds)
     if kind == "list":
         return Lay(shape, _like(shape, lambda: rng.choice(strides)))
     return Lay(shape, _compact(rng, shape, 0.2 if kind == "gaps" else 0.0))

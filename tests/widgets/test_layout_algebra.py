@@ -131,4 +131,4 @@ def test_the_viewer_says_where_a_law_fails(operation: str, cases: tuple[int, int
         keeps = keeps_law(case, read(browser["layout"]))
         assert keeps == (browser["broken"] is None), f"{case.operation}({'; '.join(case.texts())}): {browser}"
         kept += keeps
-    assert kept > len(asked) / 3
+    assert kept > len(asked) / 2
