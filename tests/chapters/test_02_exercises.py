@@ -73,10 +73,15 @@ def all_zero_kernel(owner: cute.Tensor, tv: cute.Layout):
     place, _, _ = cute.arch.thread_idx()
     owner[place] = 0
 
+@cute.kernel
+def tv_itself_kernel(owner: cute.Tensor, tv: cute.Layout):
+    place, _, _ = cute.arch.thread_idx()
+    owner[place] = tv(place)
+
 for kernel in (zeros_kernel, nan_kernel, nothing_kernel, copies_kernel, odd_first_kernel, far_apart_kernel,
                changes_x_kernel):
     check_even(kernel)
-for kernel in (only_the_first_tv_kernel, value_kernel, all_zero_kernel):
+for kernel in (only_the_first_tv_kernel, value_kernel, all_zero_kernel, tv_itself_kernel):
     check_owner(kernel)
 for layout in ("((8,8),(4,4)):((32,4),(1,128))", "((8,8),(4,4)):((128,1),(32,16))", "(64,16):(1,64)",
                "((8,8),(2,8)):((64,1),(32,8))", "(16,64):(1,16)", "1024:1"):
@@ -167,7 +172,7 @@ def test_strange_answers_get_a_hint(executed: Any) -> None:
 
 def test_wrong_answers_get_a_hint_that_is_not_the_answer(executed: Any) -> None:
     lines = output(executed, "wrong")
-    assert len(lines) == 7 + 3 + 6 + 4
+    assert len(lines) == 7 + 4 + 6 + 4
     assert all(line.startswith("not yet: ") for line in lines)
 
 
@@ -181,6 +186,12 @@ def test_a_hint_tells_one_mistake_from_another(executed: Any) -> None:
     for line, wrong in zip(lines[-4:], (2, 3, 1, 1), strict=True):
         assert line.startswith(f"not yet: wrong in {wrong} of the five: ")
     assert not any(re.search(r"\d:\d", line) for line in lines[-4:])
+
+
+def test_a_thread_that_there_is_not_is_told_from_another_one(executed: Any) -> None:
+    *others, beyond = output(executed, "wrong")[7:11]
+    assert all(line.endswith(", another thread's") for line in others)
+    assert beyond.endswith(" is 32, and threads go from 0 to 31")
 
 
 def test_right_answers_in_other_forms_are_right(executed: Any) -> None:
