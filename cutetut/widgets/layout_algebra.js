@@ -6,7 +6,8 @@
 // an operation has no meaning, and so does this file; layout_laws.js finds those answers. layout_text.js stands in
 // front of this file: one module, no bundler.
 
-const EXACT = 2 ** 31 - 1; // numbers of layouts and of offsets
+// numbers of layouts and of offsets
+const EXACT = 2 ** 31 - 1;
 
 /** A layout of a shape and a stride; refuses numbers that a GPU would not address. */
 function lay(shape, stride, outer = null) {
@@ -47,7 +48,8 @@ function flat(pairs) {
 function compact(shape) {
   const { stride } = identity(shape);
   const walk = (n, d) => (isTuple(n) ? n.map((branch, i) => walk(branch, d[i])) : n === 1 ? 0 : d);
-  return lay(shape, walk(shape, stride)); // as CuTe writes it: along one element there is no step
+  // as CuTe writes it: along one element there is no step
+  return lay(shape, walk(shape, stride));
 }
 
 /** The layout of a shape that maps each index to itself; past its end too, so it steps along one element as well. */
@@ -62,6 +64,30 @@ function identity(shape) {
   return lay(shape, walk(shape));
 }
 
+const scaled = (tree, by) => (isTuple(tree) ? tree.map((branch) => scaled(branch, by)) : tree * by);
+
+/** The layout of a shape in which each mode steps over all modes with a lower order. */
+function ordered(shape, order) {
+  const parts = orderParts(shape, order);
+  const walk = (n, key) => {
+    if (isTuple(key)) return n.map((branch, i) => walk(branch, key[i]));
+    return scaled(compact(n).stride, product(parts.filter((part) => part.key < key).map(({ size }) => size)));
+  };
+  return lay(shape, walk(shape, order));
+}
+
+/** The size and the order of each mode that an order has a number for. */
+function orderParts(shape, order) {
+  if (!isTuple(order)) return [{ size: sizeOf(shape), key: order }];
+  refuseMisfit(order, shape, "order");
+  return order.flatMap((key, i) => orderParts(shape[i], key));
+}
+
+/** The compact layout with the order of a layout's strides; where one is 0, it stays 0. */
+function layoutLike(layout) {
+  return lay(layout.shape, ordered(filterZeros(layout).shape, layout.stride).stride);
+}
+
 /** The largest offset and one; a swizzle moves offsets only inside blocks, which count whole. */
 function cosizeOf(layout) {
   return 1 + pairsOf(layout).reduce((sum, [n, d]) => sum + (n - 1) * Math.abs(d), 0);
@@ -72,16 +98,15 @@ function cosizeOf(layout) {
 /** The index of a coordinate, or the coordinate's product with a stride; throws where they do not fit. */
 function crd2idx(coordinate, { shape, stride }) {
   if (isTuple(coordinate)) {
-    if (!isTuple(shape) || shape.length !== coordinate.length) {
-      throw new LayoutError(`coordinate ${write(coordinate)} does not fit shape ${write(shape)}`);
-    }
+    refuseMisfit(coordinate, shape);
     return coordinate.reduce((sum, at, i) => sum + crd2idx(at, lay(shape[i], stride[i])), 0);
   }
   if (!isTuple(shape)) return coordinate * stride;
   let rest = coordinate;
   return shape.reduce((sum, mode, i) => {
     const size = sizeOf(mode);
-    const at = i < shape.length - 1 ? rest % size : rest; // the last mode takes all that is left
+    // the last mode takes all that is left
+    const at = i < shape.length - 1 ? rest % size : rest;
     rest = Math.floor(rest / size);
     return sum + crd2idx(at, lay(mode, stride[i]));
   }, 0);
@@ -107,19 +132,28 @@ function valueAt(layout, index) {
 /** Keep the modes where the coordinate has "_" (null), drop the fixed ones together with their offset. */
 function slice(layout, coordinate) {
   refuseSwizzle(layout, "slice_");
-  const kept = sliced(layout, coordinate);
+  const kept = picked(layout, coordinate, (at) => at === null);
   if (kept.length === 0) return lay([], []);
   return coordinate === null ? layout : together(kept);
 }
 
-/** The modes that are kept, in one list: those of a nested coordinate stand beside the others, as CuTe has them. */
-function sliced(layout, coordinate) {
-  if (coordinate === null) return [layout];
-  if (!isTuple(coordinate)) return [];
-  if (!isTuple(layout.shape) || layout.shape.length !== coordinate.length) {
-    throw new LayoutError(`coordinate ${write(coordinate)} does not fit shape ${write(layout.shape)}`);
-  }
-  return modesOf(layout).flatMap((mode, i) => sliced(mode, coordinate[i]));
+/** Keep the modes where the coordinate has a number, drop those where it has "_" (null). */
+function dice(layout, coordinate) {
+  return isTuple(coordinate) || coordinate === null ? together(diced(layout, coordinate), layout.outer) : layout;
+}
+
+const diced = (layout, coordinate) => picked(layout, coordinate, (at) => at !== null);
+
+/** The modes with a wanted coordinate, in one list: nested ones stand beside the others, as CuTe has them. */
+function picked(layout, coordinate, wanted) {
+  if (!isTuple(coordinate)) return wanted(coordinate) ? [layout] : [];
+  refuseMisfit(coordinate, layout.shape);
+  return modesOf(layout).flatMap((mode, i) => picked(mode, coordinate[i], wanted));
+}
+
+function refuseMisfit(tree, shape, name = "coordinate") {
+  if (isTuple(shape) && shape.length === tree.length) return;
+  throw new LayoutError(`${name} ${write(tree)} does not fit shape ${write(shape)}`);
 }
 
 function refuseSwizzle(layout, name) {
@@ -186,6 +220,17 @@ function coalesce(layout, profile = 1) {
 function flatten(layout) {
   if (layout.outer || !isTuple(layout.shape)) return layout;
   return lay(leavesOf(layout.shape), leavesOf(layout.stride));
+}
+
+/** The innermost modes, nested like a profile; those that it has no place for are lost. */
+function unflatten(layout, profile) {
+  const pairs = pairsOf(layout);
+  const places = leavesOf(profile).length;
+  if (places > pairs.length) {
+    throw new LayoutError(`the profile ${write(profile)} has ${places} places, the layout has ${pairs.length} modes`);
+  }
+  const walk = (tree) => (isTuple(tree) ? together(tree.map(walk)) : lay(...pairs.shift()));
+  return walk(profile);
 }
 
 /** A layout with shape 1 wherever the stride is 0. */
@@ -280,7 +325,8 @@ function walked(left, count, step, note) {
   const [n, d] = left.at(-1);
   note(`${n}:${d}, the last mode, takes the other ${rest}: steps of ${pace}×${d} = ${pace * d}`);
   found.push([rest, pace * d]);
-  return merged(found).length ? merged(found) : found; // CuTe merges here only, and only steps that do not fit
+  // CuTe merges here only, and only steps that do not fit
+  return merged(found).length ? merged(found) : found;
 }
 
 // ------------------------------------------------------------------------- complement and inverses
@@ -367,4 +413,22 @@ function leftInverse(layout, note = () => {}) {
   }
   found.push([found.size ?? 1, step]);
   return flat(merged(found));
+}
+
+/** The layout of the indices that only the modes of stride 0 tell from index 0. */
+function nullspace(layout) {
+  if (!isTuple(layout.shape) && layout.stride === 0) {
+    throw new LayoutError(`CuTe has no nullspace of a number: write (${layout.shape}):(0)`);
+  }
+  const steps = leavesOf(identity(layout.shape).stride);
+  return flat(pairsOf(layout).flatMap(([n, d], i) => (d === 0 ? [[n, steps[i]]] : [])));
+}
+
+/** The layout R with A(R(k)) = B(R(k)) = k, from k = 0 on as far as that goes. */
+function maxCommonLayout(layout, other, note = () => {}) {
+  const inverse = rightInverse(other, note);
+  const through = coalesce(composition(layout, inverse));
+  note(`A, in the order of B's offsets, is ${writeLayout(through)}`);
+  const [n, d] = pairsOf(through)[0];
+  return d === 1 ? composition(inverse, lay(n, 1)) : lay(1, 0);
 }

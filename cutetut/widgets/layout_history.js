@@ -2,8 +2,10 @@
 //
 // This file has no exports. Python puts it in front of the viewer's own file; together they are one module.
 
-const PAUSE = 1200; // milliseconds after which typing in the same box is another step
-const KEPT = 100; // steps that can be undone
+// milliseconds after which typing in the same box is another step
+const PAUSE = 1200;
+// steps that can be undone
+const KEPT = 100;
 
 /** A button with a word on it. */
 const wideButton = (name, text, onclick) => make("button", { type: "button", class: `tp-wide ${name}`, onclick }, text);

@@ -6,18 +6,20 @@
 /** What a law says: `text`, and `at(index)` of the result with words, whether it holds, and the indices of A and B. */
 function lawOf(name, computed) {
   const make = LAWS[name];
-  return make({ ...computed, name });
+  return { whole: () => null, ...make({ ...computed, name }) };
 }
 
 const MOST_SUMS = 2 ** 21; // offsets that a check looks at
 
 const LAWS = {
   composition: throughLaw, logical_divide: throughLaw, zipped_divide: throughLaw, tiled_divide: throughLaw,
-  flat_divide: throughLaw, coalesce: throughLaw, flatten: throughLaw, group_modes: throughLaw, slice_: sliceLaw,
-  select: selectLaw, filter: filterLaw, filter_zeros: filterLaw, complement: complementLaw,
+  flat_divide: throughLaw, coalesce: throughLaw, flatten: throughLaw, unflatten: throughLaw, group_modes: throughLaw,
+  slice_: sliceLaw, dice: selectLaw, select: selectLaw, filter: filterLaw, filter_zeros: filterLaw,
+  complement: complementLaw,
   logical_product: productLaw, zipped_product: productLaw, tiled_product: productLaw, flat_product: productLaw,
-  blocked_product: productLaw, raked_product: productLaw, tile_to_shape: filledLaw, append: appendLaw, prepend: appendLaw,
-  right_inverse: rightLaw, left_inverse: leftLaw, make_layout_tv: tvLaw, recast_layout: recastLaw,
+  blocked_product: productLaw, raked_product: productLaw, tile_to_shape: filledLaw, append: appendLaw,
+  prepend: appendLaw, right_inverse: rightLaw, left_inverse: leftLaw, nullspace: nullLaw, max_common_layout: commonLaw,
+  make_ordered_layout: orderLaw, make_layout_like: likeLaw, make_layout_tv: tvLaw, recast_layout: recastLaw,
 };
 
 /** What a law says at one index: words, and the indices of A and B it is about. */
@@ -28,10 +30,19 @@ function equal(words, left, right, about) {
   if (left === right) return said(words, about);
   return { ...said(`${words}, but ${left} is not ${right}`, about), holds: false };
 }
-const known = (index, layout) => (index >= 0 && index < sizeOf(layout.shape) ? index : null);
-const allValues = (layout) => Array.from({ length: sizeOf(layout.shape) }, (_, index) => valueAt(layout, index));
 
-const SAME = new Set(["coalesce", "flatten", "group_modes"]); // the function stays, its modes are others
+/** The same of a law that says what the result maps an index to. */
+function gives(result, index, right, words, about) {
+  const left = valueAt(result, index);
+  return equal(`R(${index}) = ${left}, ${words}`, left, right, about);
+}
+
+const known = (index, layout) => (index >= 0 && index < sizeOf(layout.shape) ? index : null);
+const indicesOf = (layout) => [...Array(sizeOf(layout.shape)).keys()];
+const allValues = (layout) => indicesOf(layout).map((index) => valueAt(layout, index));
+
+// the function stays, its modes are others
+const SAME = new Set(["coalesce", "flatten", "unflatten", "group_modes"]);
 
 /** R(i) = A(k), where k is what the same operation makes of the layout that maps each index to itself. */
 function throughLaw({ name, layout, other, result }) {
@@ -40,14 +51,14 @@ function throughLaw({ name, layout, other, result }) {
   const at = (index) => {
     const k = indexOf(index);
     if (k === null) return said(`R(${index}) is past the end of A: its tile is cut off`);
-    const [left, right] = [valueAt(result, index), valueAt(layout, k)];
+    const right = valueAt(layout, k);
     const step = composed ? `A(B(${index})) = A(${k})` : `A(${k})`;
-    return equal(`R(${index}) = ${left}, ${step} = ${right}`, left, right, { a: k, b: composed ? index : null });
+    return gives(result, index, right, `${step} = ${right}`, { a: k, b: composed ? index : null });
   };
   const text = {
     composition: composed ? "R(c) = A(B(c))" : "R(c) = A(k), k composed mode by mode",
   }[name] ?? (SAME.has(name) ? "R(i) = A(i)" : "R(tile, rest) = A(k), every k once");
-  const whole = name.endsWith("divide") ? () => missed(indexOf, layout, result) : () => null;
+  const whole = () => (name === "composition" ? null : missed(indexOf, layout, result));
   return { text, at, whole };
 }
 
@@ -79,13 +90,11 @@ function throughIndices(name, layout, other) {
   };
 }
 
-const scaled = (tree, by) => (isTuple(tree) ? tree.map((branch) => scaled(branch, by)) : tree * by);
-
-/** What is wrong where a divide does not reach every index of the layout. */
+/** What is wrong where a result does not reach every index of the layout. */
 function missed(indexOf, layout, result) {
-  const reached = new Set(Array.from({ length: sizeOf(result.shape) }, (_, index) => indexOf(index)));
-  const first = Array.from({ length: sizeOf(layout.shape) }, (_, k) => k).find((k) => !reached.has(k));
-  return first === undefined ? null : `no tile has index ${first} of A`;
+  const reached = new Set(indicesOf(result).map(indexOf));
+  const first = indicesOf(layout).find((k) => !reached.has(k));
+  return first === undefined ? null : `R leaves out index ${first} of A`;
 }
 
 function sliceLaw({ layout, other, result }) {
@@ -100,13 +109,14 @@ function sliceLaw({ layout, other, result }) {
     return equal(`R(${index}) + ${start} = ${left}, A(${k}) = ${right}`, left, right, { a: known(k, layout) });
   };
   const text = `R(i) + ${start} = A(k): the offset ${start} of the fixed coordinates is not in R`;
-  return { text, at, whole: () => null };
+  return { text, at };
 }
 
-function selectLaw({ layout, other, result }) {
-  const modes = other.map((number) => modesOf(layout)[number]);
-  const through = selected(identity(layout.shape), other);
-  const once = new Set(other).size === other.length;
+function selectLaw({ name, layout, other, result }) {
+  const dicing = name === "dice";
+  const modes = dicing ? diced(layout, other) : other.map((number) => modesOf(layout)[number]);
+  const through = (dicing ? dice : selected)(identity(layout.shape), other);
+  const once = dicing || new Set(other).size === other.length;
   const at = (index) => {
     let rest = index;
     const parts = modes.map((mode) => {
@@ -115,11 +125,11 @@ function selectLaw({ layout, other, result }) {
       rest = Math.floor(rest / size);
       return crd2idx(here, mode);
     });
-    const [left, right] = [valueAt(result, index), swizzled(layout.outer, parts.reduce((sum, part) => sum + part, 0))];
+    const right = swizzled(layout.outer, parts.reduce((sum, part) => sum + part, 0));
     const k = once ? known(valueAt(through, index), layout) : null;
-    return equal(`R(${index}) = ${left}, from ${parts.join(" + ")}`, left, right, { a: k });
+    return gives(result, index, right, `from ${parts.join(" + ")}`, { a: k });
   };
-  return { text: "R(i, j, ...) = M(i) + N(j) + ..., where M, N, ... are the modes asked for", at, whole: () => null };
+  return { text: "R(i, j, ...) = M(i) + N(j) + ..., where M, N, ... are the modes asked for", at };
 }
 
 function filterLaw({ layout, result }) {
@@ -141,9 +151,8 @@ function complementLaw({ layout, other, result }) {
     return said(`copy ${index} of A starts at R(${index}) = ${start}`);
   };
   const whole = () => {
-    const size = sizeOf(result.shape);
-    const wrong = misplaced(layout, Array.from({ length: size }, (_, j) => [j, valueAt(result, j)]));
-    const covered = size * new Set(allValues(layout)).size;
+    const wrong = misplaced(layout, allValues(result).map((start, j) => [j, start]));
+    const covered = sizeOf(result.shape) * new Set(allValues(layout)).size;
     return wrong ?? (covered < other ? `the copies of A have ${covered} of ${other} offsets` : null);
   };
   return { text: `A(i) + R(j) has every offset below ${other} once`, at, whole };
@@ -178,15 +187,15 @@ function misplaced(layout, copies) {
 function productLaw({ name, layout, other, result, note }) {
   if (other.tuple) return modewiseLaw(layout, other, result);
   const places = completed(inside(layout), sizeOf(layout.shape) * cosizeOf(other), () => {});
-  const startOf = (place) => (place === 0 ? 0 : valueAt(places, place)); // where modes overlap, C has no other place
+  // where modes overlap, C has no other place
+  const startOf = (place) => (place === 0 ? 0 : valueAt(places, place));
   const [blocks, copies] = pairIndices(name, layout, other);
   const at = (index) => {
     const [a, b] = [valueAt(blocks, index), valueAt(copies, index)];
     const [block, place] = [valueAt(inside(layout), a), valueAt(other, b)];
     const start = startOf(place);
-    const [left, right] = [valueAt(result, index), swizzled(layout.outer, block + start)];
     const sum = `A(${a}) + C(B(${b})) = ${block} + C(${place}) = ${block} + ${start}`;
-    return equal(`R(${index}) = ${left}, ${sum}`, left, right, { a, b });
+    return gives(result, index, swizzled(layout.outer, block + start), sum, { a, b });
   };
   const whole = () => misplaced(inside(layout), allValues(other).map((place) => [place, startOf(place)]));
   return { text: `R = A(i) + C(B(j)), C = ${writeLayout(places)}, the complement of A`, at, whole };
@@ -236,19 +245,18 @@ function appendLaw({ name, layout, other, result }) {
     const [one, two] = [index % size, Math.floor(index / size)];
     const [a, b] = name === "append" ? [one, two] : [two, one];
     const sum = valueAt(inside(layout), a) + valueAt(other, b);
-    const [left, right] = [valueAt(result, index), swizzled(layout.outer, sum)];
-    return equal(`R(${index}) = ${left}, from A(${a}) and B(${b})`, left, right, { a, b });
+    return gives(result, index, swizzled(layout.outer, sum), `from A(${a}) and B(${b})`, { a, b });
   };
-  return { text: name === "append" ? "R(i, j) = A(i) + B(j)" : "R(j, i) = A(i) + B(j)", at, whole: () => null };
+  return { text: name === "append" ? "R(i, j) = A(i) + B(j)" : "R(j, i) = A(i) + B(j)", at };
 }
 
-function rightLaw({ layout, result }) {
+function rightLaw({ layout, result }, wanted = (index) => index) {
   const at = (index) => {
     const k = valueAt(result, index);
     const back = valueAt(layout, k);
-    return equal(`A(R(${index})) = A(${k}) = ${back}`, back, index, { a: known(k, layout) });
+    return equal(`A(R(${index})) = A(${k}) = ${back}`, back, wanted(index), { a: known(k, layout) });
   };
-  return { text: "A(R(k)) = k", at, whole: () => null };
+  return { text: "A(R(k)) = k", at };
 }
 
 function leftLaw({ layout, result }) {
@@ -263,6 +271,49 @@ function leftLaw({ layout, result }) {
     return first < 0 ? null : `R(A(${first})) is ${valueAt(result, values[first])}, not ${first}: A repeats an offset`;
   };
   return { text: "R(A(i)) = i", at, whole };
+}
+
+function nullLaw({ layout, result }) {
+  const { at } = rightLaw({ layout, result }, () => 0);
+  const whole = () => {
+    const wanted = sizeOf(layout.shape) / sizeOf(filterZeros(layout).shape);
+    return new Set(allValues(result)).size === wanted ? null : `R does not have ${wanted} indices of A`;
+  };
+  return { text: "A(R(i)) = 0, with every index of A that only modes of stride 0 tell from 0", at, whole };
+}
+
+function commonLaw({ layout, other, result }) {
+  const at = (index) => {
+    const k = valueAt(result, index);
+    const about = { a: known(k, layout), b: known(k, other) };
+    if (about.a === null) return { ...said(`R(${index}) = ${k} is past the end of A`, about), holds: false };
+    const [one, two] = [valueAt(layout, k), valueAt(other, k)];
+    return equal(`R(${index}) = ${k}, A(${k}) = ${one}, B(${k}) = ${two}`, one === index ? two : one, index, about);
+  };
+  return { text: `A(R(k)) = B(R(k)) = k for k below ${sizeOf(result.shape)}, which is cute.max_common_vector`, at };
+}
+
+function orderLaw({ layout, other, result }) {
+  const parts = orderParts(layout.shape, other);
+  // of equal orders the first is the lower
+  const unlike = parts.map(({ key }, i) => key + i / parts.length);
+  const counted = ordered(parts.map(({ size }) => size), unlike);
+  const at = (index) => {
+    const right = valueAt(counted, index);
+    return gives(result, index, right, `in this order it is number ${right}`, { a: index });
+  };
+  return { text: "R counts the coordinates of A's shape, the mode of the lowest order fastest", at };
+}
+
+function likeLaw({ layout, result }) {
+  const offsets = [...new Set(allValues(layout))].sort((one, two) => one - two);
+  const below = new Map(offsets.map((offset, count) => [offset, count]));
+  const at = (index) => {
+    const own = valueAt(layout, index);
+    const right = below.get(own);
+    return gives(result, index, right, `A(${index}) = ${own} has ${right} below it`, { a: index });
+  };
+  return { text: "R(i) = the number of A's offsets that are below A(i)", at };
 }
 
 function tvLaw({ layout, other, result }) {
@@ -280,7 +331,7 @@ function tvLaw({ layout, other, result }) {
     const words = `R(${thread}, ${held}) = ${place}: place ${place} of the tile is thread ${thread}, value ${held}`;
     return equal(words, back, index, { a: thread, b: held });
   };
-  return { text: "R(thread, value) = the place in the tile, counted down its columns", at, whole: () => null };
+  return { text: "R(thread, value) = the place in the tile, counted down its columns", at };
 }
 
 function recastLaw({ layout, other, result }) {

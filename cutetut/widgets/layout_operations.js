@@ -8,9 +8,11 @@ const READERS = {
   tiler: readTiler,
   number: (text) => wholeNumber(readTree(text), "a number, such as 24"),
   profile: (text) => (text.trim() ? readTree(text) : 1),
-  coordinate: (text) => readTree(text, true),
+  coordinate: (text) => readTree(text, "a coordinate, such as (1,_)", true),
   bits: (text) => readNumbers(text, 2, "the new bits and the old bits, such as 32,16"),
   modes: (text) => readNumbers(text, null, "the numbers of modes, such as 1,0"),
+  order: (text) => readTree(text, "the order of the modes, such as (1,0)"),
+  nesting: (text) => readTree(text, "a profile, such as ((0,0),0)"),
   shape: (text) => readNumbers(text, null, "the shape to fill, such as 16,64"),
   range: (text) => readNumbers(text, 2, "the first mode and the one behind the last, such as 0,2"),
 };
@@ -27,13 +29,18 @@ function readNumbers(text, count, wanted) {
   throw new LayoutError(`type ${wanted}`);
 }
 
-/** `other`: the kind of the second argument; `hint`: what it is; `start`: one to begin with, for a layout. */
+/**
+ * `other`: the kind of the second argument; `hint`: what it is; `start`: one to begin with, for a layout; `plain`: CuTe
+ * has the operation of layouts without a swizzle only.
+ */
 const OPERATIONS = {
   composition: { other: "tiler", hint: "B, or a tuple of tilers", start: () => "4:2", run: composition },
   coalesce: { other: "profile", hint: "profile, such as (1,1), or nothing", start: () => "", run: coalesce },
   flatten: { other: "none", run: flatten },
+  unflatten: { other: "nesting", hint: "profile, such as ((0,0),0)", start: nestingFor, run: unflatten,
+    plain: true },
   filter: { other: "none", run: filter },
-  filter_zeros: { other: "none", run: filterPlainZeros },
+  filter_zeros: { other: "none", run: filterZeros, plain: true },
   complement: { other: "number", hint: "number of offsets", start: (a) => String(2 * cosizeOf(a)), run: complement },
   logical_divide: { other: "tiler", hint: "tile: B, or a tuple of tilers", start: tileFor, run: logicalDivide },
   zipped_divide: { other: "tiler", hint: "tile: B, or a tuple of tilers", start: tileFor, run: zippedDivide },
@@ -48,22 +55,23 @@ const OPERATIONS = {
   tile_to_shape: { other: "shape", hint: "shape to fill, such as 16,64", start: doubled, run: tileToShape },
   right_inverse: { other: "none", run: (layout, _, note) => rightInverse(layout, note) },
   left_inverse: { other: "none", run: (layout, _, note) => leftInverse(layout, note) },
+  nullspace: { other: "none", run: nullspace, plain: true },
+  max_common_layout: { other: "layout", hint: "B, the other layout", start: roomy, run: maxCommonLayout,
+    plain: true },
   slice_: { other: "coordinate", hint: "coordinate with _ where it is free", start: cutFor, run: slice },
+  dice: { other: "coordinate", hint: "coordinate with _ for a mode to drop", start: cutFor, run: dice },
   select: { other: "modes", hint: "numbers of modes, in the order wanted", start: modesFor, run: selected },
   group_modes: { other: "range", hint: "first mode, and the one behind the last", start: rangeFor, run: grouped },
   append: { other: "layout", hint: "B, the new last mode", start: () => "2:1", run: appended },
   prepend: { other: "layout", hint: "B, the new first mode", start: () => "2:1", run: prepended },
+  make_ordered_layout: { other: "order", hint: "order of the modes, the lowest fastest", start: orderFor,
+    run: ({ shape }, order) => ordered(shape, order) },
+  make_layout_like: { other: "none", run: layoutLike, plain: true },
   make_layout_tv: { other: "layout", hint: "layout of the values; A is that of the threads", start: copiesFor,
     run: makeLayoutTv },
   recast_layout: { other: "bits", hint: "new bits, old bits", start: () => "16,32",
     run: (layout, [wide, old]) => recast(layout, wide, old) },
 };
-
-/** `filterZeros`, which CuTe has of layouts without a swizzle only. */
-function filterPlainZeros(layout) {
-  if (layout.outer) throw new LayoutError("CuTe has no filter_zeros of a swizzled layout");
-  return filterZeros(layout);
-}
 
 /** A tile of two elements a mode where they divide it. */
 function tileFor(layout) {
@@ -90,6 +98,23 @@ function cutFor(layout) {
 /** All modes, the last one first. */
 function modesFor(layout) {
   return modesOf(layout).map((_, i) => i).reverse().join(",");
+}
+
+/** The last mode fastest. */
+function orderFor(layout) {
+  return isTuple(layout.shape) ? `(${modesFor(layout)})` : "0";
+}
+
+/** The first two of the innermost modes as one. */
+function nestingFor(layout) {
+  const zeros = leavesOf(layout.shape).map(() => 0);
+  return write([zeros.slice(0, 2), ...zeros.slice(2)]);
+}
+
+/** The same layout with strides above 1 doubled: its rows or columns have room between them. */
+function roomy({ shape, stride }) {
+  const walk = (d) => (isTuple(d) ? d.map(walk) : d > 1 ? 2 * d : d);
+  return writeLayout({ shape, stride: walk(stride) });
 }
 
 /** The first two modes, if there are two. */
@@ -124,6 +149,11 @@ function dslCall(name, layout, other) {
   if (kind === "shape") {
     return `cute.tile_to_shape(${first}, ${python(other)}, order=${python(other.map((_, i) => i))})`;
   }
+  if (kind === "order") return `cute.make_ordered_layout(${python(layout.shape)}, order=${python(other)})`;
+  if (kind === "nesting") {
+    const nested = (tree) => `cute.unflatten(${python(leavesOf(tree))}, ${python(other)})`;
+    return `cute.make_layout(${nested(layout.shape)}, stride=${nested(layout.stride)})`;
+  }
   if (kind === "range") return `cute.group_modes(${first}, ${other.join(", ")})`;
   const second = { none: () => "", layout: dslLayout, tiler: dslTiler }[kind] ?? python;
   const more = second(other);
@@ -134,6 +164,7 @@ function dslCall(name, layout, other) {
 function compute(name, text, otherText) {
   const operation = OPERATIONS[name];
   const layout = readPlain(text);
+  if (operation.plain && layout.outer) throw new LayoutError(`CuTe has no ${name} of a swizzled layout`);
   const other = READERS[operation.other](otherText);
   const steps = [];
   const result = operation.run(layout, other, (step) => steps.push(step));

@@ -3,8 +3,8 @@
 The browser has an algebra of its own (layout_algebra.js and its neighbours). Here the same questions are asked of
 CuTe DSL, for the still picture and for `LayoutViewer.result`.
 
-Offered is what makes a layout of a layout. The course also calls `make_ordered_layout`, which takes none, and
-`tile_to_shape`, a blocked product whose copies stand in an order that is given: the products show how it places them.
+Offered is what makes a layout of a layout, or of its shape (`make_ordered_layout`) or its numbers (`unflatten`). The
+copies of `tile_to_shape` stand in one order here, the first mode's neighbours first.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ READERS: dict[str, Callable[[str], Any]] = {
     "tiler": read_tiler,
     "number": _number,
     "profile": lambda text: read_tree(text) if text.strip() else None,
-    "coordinate": lambda text: read_tree(text, free=True),
+    "coordinate": lambda text: read_tree(text, "a coordinate, such as (1,_)", free=True),
     "bits": lambda text: _numbers(text, 2, "the new bits and the old bits, such as 32,16"),
     "modes": lambda text: _numbers(text, None, "the numbers of modes, such as 1,0"),
+    "order": lambda text: read_tree(text, "the order of the modes, such as (1,0)"),
+    "nesting": lambda text: read_tree(text, "a profile, such as ((0,0),0)"),
     "shape": lambda text: _numbers(text, None, "the shape to fill, such as 16,64"),
     "range": lambda text: _numbers(text, 2, "the first mode and the one behind the last, such as 0,2"),
 }
@@ -52,6 +54,7 @@ KINDS = {
     "composition": "tiler",
     "coalesce": "profile",
     "flatten": "none",
+    "unflatten": "nesting",
     "filter": "none",
     "filter_zeros": "none",
     "complement": "number",
@@ -60,11 +63,16 @@ KINDS = {
     "tile_to_shape": "shape",
     "right_inverse": "none",
     "left_inverse": "none",
+    "nullspace": "none",
+    "max_common_layout": "layout",
     "slice_": "coordinate",
+    "dice": "coordinate",
     "select": "modes",
     "group_modes": "range",
     "append": "layout",
     "prepend": "layout",
+    "make_ordered_layout": "order",
+    "make_layout_like": "none",
     "make_layout_tv": "layout",
     "recast_layout": "bits",
 }
@@ -95,7 +103,7 @@ def result(operation: str, text: str, other: str) -> str:
     """
     layout, argument = read_plain(text), read_other(operation, other)
     completes = KINDS[operation] in ("tiler", "layout", "number", "shape")
-    if completes and operation not in ("composition", "append", "prepend"):
+    if completes and operation not in ("composition", "append", "prepend", "max_common_layout"):
         for whole in _completed(operation, layout, argument):
             _refuse_overlap(whole)
     try:
@@ -120,6 +128,11 @@ def _answer(operation: str, layout: Any, argument: Any) -> tuple[str, list[int]]
         found = cute.group_modes(layout, *made)
     elif operation == "coalesce":
         found = cute.coalesce(layout, target_profile=made)
+    elif operation == "unflatten":
+        shape, stride = (cute.unflatten(cute.flatten_to_tuple(tree), made) for tree in (layout.shape, layout.stride))
+        found = cute.make_layout(shape, stride=stride)
+    elif operation == "make_ordered_layout":
+        found = cute.make_ordered_layout(layout.shape, order=made)
     elif operation == "tile_to_shape":
         found = cute.tile_to_shape(layout, made, order=tuple(range(len(made))))
     elif KINDS[operation] == "none":

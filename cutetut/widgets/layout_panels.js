@@ -2,8 +2,10 @@
 //
 // common.js, tile.js and the layout_*.js files stand in front of this file: one module, no bundler.
 
-const STRIP = 2048; // offsets that the memory strip shows
-const PLAIN = [0xe4, 0xe7, 0xeb]; // an offset that no coordinate has
+// offsets that the memory strip shows
+const STRIP = 2048;
+// an offset that no coordinate has
+const PLAIN = [0xe4, 0xe7, 0xeb];
 
 /** A function from a number between two ends to one of the ramp's colours. */
 function shader(ramp, low, high) {

@@ -3,8 +3,10 @@
 // common.js, tile.js and the other layout_*.js files stand in front of this file: one module, no bundler.
 
 /** Why a result is not drawn, or null. */
-function undrawable(shape, stride) {
-  if (isTuple(shape) && !leavesOf(shape).length) return "every coordinate is fixed, so there is nothing to draw";
+function undrawable(shape, stride, operation = null) {
+  if (isTuple(shape) && !leavesOf(shape).length) {
+    return `${operation === "dice" ? "no" : "every"} coordinate is fixed, so there is nothing to draw`;
+  }
   try {
     check(shape, stride);
     return null;
@@ -94,7 +96,7 @@ class Answer {
     }
     if (this.computed) {
       const { shape, stride, outer } = this.computed.result;
-      this.refusal = undrawable(shape, stride);
+      this.refusal = undrawable(shape, stride, operation);
       if (!this.refusal) this.drawable = layoutOf(shape, stride, outer);
       if (!this.refusal) this.law = lawOf(operation, this.computed);
     }
@@ -165,7 +167,8 @@ class Answer {
   /** The indices of A in the tile of a divide that an index of the result lies in. */
   tileAround(index) {
     const { operation, computed } = this;
-    const mixed = operation === "logical_divide" && computed.other.tuple; // its tiles are not in a mode of their own
+    // its tiles are not in a mode of their own
+    const mixed = operation === "logical_divide" && computed.other.tuple;
     if (!operation.endsWith("divide") || mixed) return [];
     const size = tileSize(computed.other);
     const first = index - (index % size);

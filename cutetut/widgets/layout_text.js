@@ -50,9 +50,9 @@ function readTiler(text) {
   return tiler;
 }
 
-/** Read a tree of whole numbers; with `free`, "_" stands for a coordinate that is left open: null. */
-function readTree(text, free = false) {
-  if (!text.trim()) throw new LayoutError(free ? "type a coordinate, such as (1,_)" : "type a number, such as 24");
+/** Read a tree of whole numbers, which is `wanted`; with `free`, "_" is a coordinate that is left open: null. */
+function readTree(text, wanted = "a number, such as 24", free = false) {
+  if (!text.trim()) throw new LayoutError(`type ${wanted}`);
   refuseRunTime(text);
   const reader = new Reader(text, 0, free);
   const tree = reader.tree();
@@ -262,7 +262,8 @@ const indexOf = (layout, place) => Math.floor(place / layout.cols) + (place % la
 function summary(layout, offsets) {
   const reached = new Set(offsets).size;
   const [low, high] = [offsets.reduce((a, b) => Math.min(a, b)), offsets.reduce((a, b) => Math.max(a, b))];
-  const plain = low >= 0 && !layout.outer; // CuTe's cosize of a swizzled layout is that of the layout behind it
+  // CuTe's cosize of a swizzled layout is that of the layout behind it
+  const plain = low >= 0 && !layout.outer;
   const span = plain ? `cosize ${high + 1}` : `offsets ${low} to ${high}`;
   const missing = plain ? high + 1 - reached : 0;
   const shared = reached < layout.size ? `${layout.size} coordinates share ${reached} offsets` : "no offset is shared";

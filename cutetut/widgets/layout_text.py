@@ -95,10 +95,13 @@ def read_tiler(text: str) -> Tiler:
     return tiler
 
 
-def read_tree(text: str, *, free: bool = False) -> Coordinate:
-    """Return a tree of whole numbers; with `free`, "_" is a coordinate that is left open: None. Raises LayoutError."""
+def read_tree(text: str, wanted: str = "a number, such as 24", *, free: bool = False) -> Coordinate:
+    """Return a tree of whole numbers, which is `wanted`; with `free`, "_" is a coordinate that is left open: None.
+
+    Raises LayoutError.
+    """
     if not text.strip():
-        raise LayoutError("type a coordinate, such as (1,_)" if free else "type a number, such as 24")
+        raise LayoutError(f"type {wanted}")
     _refuse_run_time(text)
     reader = _Reader(text, free=free)
     tree = reader.tree()

@@ -57,7 +57,8 @@ function logicalProduct(layout, tiler, note = () => {}) {
   return refuseEmpty(together([layout, composition(places, tiler, note)]));
 }
 
-const zippedProduct = logicalProduct; // CuTe DSL takes no tuple here, so there is nothing to unzip
+// CuTe DSL takes no tuple here, so there is nothing to unzip
+const zippedProduct = logicalProduct;
 const tiledProduct = (layout, tiler, note) => unpacked(zippedProduct(layout, tiler, note), false);
 const flatProduct = (layout, tiler, note) => unpacked(zippedProduct(layout, tiler, note), true);
 

@@ -7,10 +7,14 @@
 // "place" is a cell of the drawing, row * cols + col. Python puts common.js, tile.js and the layout_*.js files in front
 // of this file: one module, no bundler.
 
-const TRAIL = 32; // steps of a walk that stay drawn
-const SETTLED = 5000; // milliseconds in which a page with widgets is put together
-const WALK = 20000; // milliseconds that a walk may take, as long as a step takes no less than 15
-const CALL = ["text", "operation", "other"]; // what is drawn
+// steps of a walk that stay drawn
+const TRAIL = 32;
+// milliseconds in which a page with widgets is put together
+const SETTLED = 5000;
+// milliseconds that a walk may take, as long as a step takes no less than 15
+const WALK = 20000;
+// what is drawn
+const CALL = ["text", "operation", "other"];
 const VIEW = [...CALL, "index"];
 
 class Viewer {

@@ -38,8 +38,8 @@ class LayoutViewer(Picker):
             a layout. Whole numbers only, at most 16384 elements.
         operation: one of `OPERATIONS`, named as in CuTe DSL; nothing shows the layout alone.
         other: the operation's second argument, as text: a layout ("4:2"), a tiler ("(2,4:2)"), a number ("24"), a
-            coordinate whose free parts are "_" ("(1,_)"), modes ("1,0"), their range ("0,2"), new and old bits
-            ("32,16"); or as the first argument.
+            coordinate whose free parts are "_" ("(1,_)"), modes ("1,0"), their range ("0,2"), an order ("(1,0)"), a
+            profile ("((0,0),0)"), new and old bits ("32,16"); or as the first argument.
             An operation that CuTe refuses can be shown: the view says why.
         index: the 1-D coordinate that is selected at first in what is drawn, counted colexicographically (the first
             mode runs fastest).

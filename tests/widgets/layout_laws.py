@@ -11,6 +11,7 @@ from functools import partial
 from itertools import count, zip_longest
 from math import prod
 
+from cutetut.layouts import IntTree
 from tests.widgets.layout_oracle import Argument, Case, Lay
 from tests.widgets.random_cases import leaves
 
@@ -221,6 +222,68 @@ def _chosen(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
     return values(result) == found
 
 
+def _diced(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
+    found = [0]
+    for part in _numbered(layout, others[0]):
+        found = [offset + own for own in values(part) for offset in found]
+    return values(result) == found
+
+
+def _numbered(layout: Lay, coordinate: Argument) -> list[Lay]:
+    """The modes for which a coordinate has a number."""
+    if coordinate is None:
+        return []
+    if not isinstance(coordinate, tuple):
+        return [layout]
+    return [part for i, at in enumerate(coordinate) for part in _numbered(mode(layout, i), at)]
+
+
+def _zeros(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
+    """Every index whose coordinates are 0 wherever a stride is not, once."""
+    found = [0]
+    below = 1
+    for n, d in zip(leaves(layout.shape), leaves(layout.stride), strict=True):
+        found = [index + below * at for at in range(n if d == 0 else 1) for index in found]
+        below *= n
+    return sorted(values(result)) == sorted(found)
+
+
+def _common(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
+    (other,) = others
+    assert isinstance(other, Lay)
+    inside = all(0 <= k < min(size(layout), size(other)) for k in values(result))
+    counted = list(range(size(result)))
+    return inside and all([value(one, k) for k in values(result)] == counted for one in (layout, other))
+
+
+def _ranked(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
+    """The offsets are 0, 1, 2, ... along the modes, the one with the lowest order first; equal ones from the left."""
+    found = {0: 0}  # offset of each index
+    steps = 1
+    for _, n, below in sorted(_modes_by(layout.shape, others[0], 1), key=lambda part: part[0]):
+        found = {index + below * at: offset + steps * at for at in range(n) for index, offset in found.items()}
+        steps *= n
+    return values(result) == [found[index] for index in range(len(found))]
+
+
+def _modes_by(shape: IntTree, order: Argument, below: int) -> list[tuple[int, int, int]]:
+    """(order, size, number of indices before) of each mode that an order has a number for."""
+    if not isinstance(order, tuple):
+        assert isinstance(order, int)
+        return [(order, prod(leaves(shape)), below)]
+    assert isinstance(shape, tuple)
+    found = []
+    for branch, part in zip(shape, order, strict=True):
+        found += _modes_by(branch, part, below)
+        below *= prod(leaves(branch))
+    return found
+
+
+def _like(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
+    offsets = sorted(set(values(layout)))
+    return values(result) == [offsets.index(offset) for offset in values(layout)]
+
+
 def _after(first: Lay, second: Lay, result: Lay) -> bool:
     return values(result) == [one + two for two in values(second) for one in values(first)]
 
@@ -258,13 +321,18 @@ LAWS: dict[str, Callable[..., bool]] = {
     "make_layout_tv": _dealt,
     "slice_": lambda layout, others, result: values(result) == _cut(layout, others[0])[0],
     "select": _chosen,
+    "dice": _diced,
+    "nullspace": _zeros,
+    "max_common_layout": _common,
+    "make_ordered_layout": _ranked,
+    "make_layout_like": _like,
     "group_modes": lambda layout, others, result: values(result) == values(layout),
     "append": lambda layout, others, result: _after(layout, others[0], result),
     "prepend": lambda layout, others, result: _after(others[0], layout, result),
     "complement": _completed,
     "recast_layout": _recast,
     "coalesce": lambda layout, others, result: values(result) == values(layout),
-    "flatten": lambda layout, others, result: values(result) == values(layout),
+    **dict.fromkeys(("flatten", "unflatten"), lambda layout, others, result: values(result) == values(layout)),
     **dict.fromkeys(
         ("filter", "filter_zeros"), lambda layout, others, result: set(values(result)) == set(values(layout))
     ),

@@ -125,17 +125,27 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     name: getattr(cute, name)
     for name in (
         "size", "rank", "depth", "cosize", "crd2idx", "idx2crd", "slice_", "append", "prepend", "coalesce", "filter",
-        "filter_zeros", "flatten", "composition", "complement", "right_inverse", "left_inverse",
+        "filter_zeros", "flatten", "composition", "complement", "right_inverse", "left_inverse", "nullspace",
         "logical_divide", "zipped_divide", "tiled_divide", "flat_divide",
         "logical_product", "zipped_product", "tiled_product", "flat_product", "blocked_product", "raked_product",
-        "make_layout_tv",
+        "make_layout_tv", "dice", "make_layout_like", "max_common_layout", "max_common_vector",
     )
 }  # fmt: skip
 OPERATIONS["recast_layout"] = lambda layout, new, old: cute.recast_layout(new, old, layout)
 OPERATIONS["select"] = lambda layout, *modes: cute.select(layout, mode=list(modes))
 OPERATIONS["group_modes"] = cute.group_modes
+OPERATIONS["make_ordered_layout"] = lambda layout, order: cute.make_ordered_layout(layout.shape, order)
 OPERATIONS["tile_to_shape"] = lambda layout, *shape: cute.tile_to_shape(layout, shape, tuple(range(len(shape))))
 OPERATIONS["coalesce"] = lambda layout, profile=None: cute.coalesce(layout, target_profile=profile)
+
+
+def _unflattened(layout: Any, profile: Argument) -> Any:
+    """CuTe unflattens tuples, so here both of a layout's."""
+    shape, stride = (cute.unflatten(cute.flatten_to_tuple(tree), profile) for tree in (layout.shape, layout.stride))
+    return cute.make_layout(shape, stride=stride)
+
+
+OPERATIONS["unflatten"] = _unflattened
 
 
 def read(text: str) -> Lay:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -18,17 +19,19 @@ BITS = (4, 8, 16, 32, 64)
 KINDS = ("gaps", "gaps", "list", "compact")
 DEALT = ("gaps", "list", "compact", "compact")  # gaps leave the tile of `make_layout_tv` with holes
 SWIZZLES = ((3, 4, 3), (2, 4, 3), (1, 4, 3), (3, 3, 3), (2, 0, 2), (2, 1, 5), (1, 2, 1))
-ONE = ("flatten", "filter", "filter_zeros", "right_inverse", "left_inverse")
+ONE = ("flatten", "filter", "filter_zeros", "right_inverse", "left_inverse", "nullspace", "make_layout_like")
 TWO = ("blocked_product", "raked_product", "zipped_product", "tiled_product", "flat_product", "append", "prepend",
        "make_layout_tv")  # fmt: skip
 TILED = ("composition", "logical_divide", "zipped_divide", "tiled_divide", "flat_divide", "logical_product")
 SWIZZLED = (*TILED, "blocked_product", "raked_product", "tile_to_shape", "append", "prepend", "coalesce", "flatten",
-            "filter", "filter_zeros", "recast_layout", "select", "group_modes")  # fmt: skip
+            "filter", "filter_zeros", "recast_layout", "select", "group_modes", "dice", "unflatten", "nullspace",
+            "max_common_layout", "make_ordered_layout", "make_layout_like")  # fmt: skip
 # where strides may be negative: CuTe has no complement of such a layout
 SIGNED = ("flatten", "filter", "filter_zeros", "right_inverse", "left_inverse", "coalesce", "composition", "append",
-          "prepend", "slice_", "select", "group_modes", "recast_layout")  # fmt: skip
+          "prepend", "slice_", "select", "group_modes", "recast_layout", "dice", "unflatten", "nullspace",
+          "max_common_layout", "make_ordered_layout", "make_layout_like")  # fmt: skip
 OPERATIONS = (*ONE, *TWO, *TILED, "coalesce", "complement", "slice_", "select", "group_modes", "recast_layout",
-              "tile_to_shape")  # fmt: skip
+              "tile_to_shape", "dice", "unflatten", "max_common_layout", "make_ordered_layout")  # fmt: skip
 
 
 def random_case(rng: random.Random, operation: str) -> Case:
@@ -47,7 +50,7 @@ def _others(rng: random.Random, operation: str, layout: Lay) -> tuple[Argument, 
         return (random_tiler(rng, layout),)
     if operation == "complement":
         return (rng.choice(COTARGETS),)
-    if operation == "slice_":
+    if operation in ("slice_", "dice"):
         return (_cut(rng, layout.shape),)
     if operation == "select":
         modes = layout.shape if isinstance(layout.shape, tuple) else (layout.shape,)
@@ -62,6 +65,12 @@ def _others(rng: random.Random, operation: str, layout: Lay) -> tuple[Argument, 
         sizes = layout.shape if isinstance(layout.shape, tuple) else (layout.shape,)
         found = [max(1, prod(leaves(size)) * rng.choice((1, 1, 2, 3)) - (rng.random() < 0.2)) for size in sizes]
         return tuple([*found, *rng.choices((1, 2, 5), k=rng.random() < 0.2)][: len(found) + 1 - (rng.random() < 0.1)])
+    if operation == "unflatten":
+        return (_nested(rng, len(leaves(layout.shape)) + rng.choice((0, 0, 0, 0, 1, -1))),)
+    if operation == "make_ordered_layout":
+        return (_order(rng, layout.shape),)
+    if operation == "max_common_layout":
+        return (_alike(rng, layout),)
     if operation == "recast_layout":
         return rng.choice(BITS), rng.choice(BITS)
     if operation == "coalesce":
@@ -82,6 +91,43 @@ def random_layout(
     if kind == "list":
         return Lay(shape, _like(shape, lambda: rng.choice(strides)))
     return Lay(shape, _compact(rng, shape, 0.2 if kind == "gaps" else 0.0))
+
+
+def _nested(rng: random.Random, places: int) -> IntTree:
+    """A profile with so many places; one at least."""
+    if places <= 1:
+        return 0 if rng.random() < 0.8 else (0,)
+    cuts = sorted(rng.sample(range(1, places), rng.randint(0, min(2, places - 1))))
+    return tuple(_nested(rng, end - start) for start, end in pairwise([0, *cuts, places]) if end > start)
+
+
+def _order(rng: random.Random, shape: IntTree) -> IntTree:
+    """An order of the modes, or of modes inside them; about one in ten has a number twice or a mode too many."""
+    tree = _coarse(rng, shape)
+    order = list(range(-1, len(leaves(tree)) - 1))
+    rng.shuffle(order)
+    if rng.random() < 0.1:
+        order[0] = order[-1]
+    rest = iter(order)
+    found = _like(tree, lambda: next(rest))
+    return (*found, 9) if isinstance(found, tuple) and rng.random() < 0.05 else found
+
+
+def _coarse(rng: random.Random, shape: IntTree) -> IntTree:
+    """A shape, some of whose nested modes are one number."""
+    if not isinstance(shape, tuple) or rng.random() < 0.2:
+        return 0
+    return tuple(_coarse(rng, branch) for branch in shape)
+
+
+def _alike(rng: random.Random, layout: Lay) -> Lay:
+    """Another layout with the same shape, or, seldom, any; often with the same first strides."""
+    if rng.random() < 0.15:
+        return random_layout(rng, depth=1, kinds=("compact",))
+    own, other = leaves(layout.stride), leaves(_compact(rng, layout.shape, 0.2))
+    same = rng.randint(0, len(own))
+    rest = iter([*own[:same], *other[same:]])
+    return Lay(layout.shape, _like(layout.shape, lambda: next(rest)))
 
 
 def random_tiler(rng: random.Random, layout: Lay) -> Argument:

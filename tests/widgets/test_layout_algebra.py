@@ -13,6 +13,10 @@ meaning; what was decided about each of these:
   whose strides are no whole number of wider elements.
 - A complement of a layout with a negative stride has negative shapes. The browser refuses it.
 - A swizzle whose M would fall below 0 in a recast wraps around to some 4 billion. The browser refuses it.
+- make_ordered_layout gives modes of the same order the same stride, unflatten drops the modes that its profile has no
+  place for, max_common_layout goes past the end of a first layout that is shorter than the second, and make_layout_like
+  orders negative strides as numbers. The browser gives CuTe's answers, and says where the law fails.
+- nullspace(4:0) raises a TypeError, and nullspace((4):(0)) does not. The browser refuses the first.
 - make_swizzle(3, 4, 2), with S less than B, is taken for no swizzle at all. The browser refuses it.
 """
 
@@ -33,8 +37,8 @@ from tests.widgets.random_cases import OPERATIONS, random_case
 FEWER = ("logical_product", "blocked_product", "raked_product", "zipped_product", "tiled_product", "flat_product",
          "tile_to_shape", "make_layout_tv")  # fmt: skip
 # What has a meaning whenever CuTe answers, so that the viewer finds no fault in it.
-ALWAYS = ("slice_", "select", "group_modes", "append", "prepend", "coalesce", "flatten", "filter", "filter_zeros",
-          "right_inverse")  # fmt: skip
+ALWAYS = ("slice_", "dice", "select", "group_modes", "append", "prepend", "coalesce", "flatten", "filter",
+          "filter_zeros", "right_inverse", "nullspace")  # fmt: skip
 COMPUTE = """
 const one = ([name, first, other]) => {
   try {
@@ -111,6 +115,19 @@ def test_what_was_wrong_once_is_right() -> None:
     for case, cute, browser in zip(FOUND, answers(FOUND), compute(FOUND), strict=True):
         assert browser["text"] == cute, case
         assert case.operation not in LAWS or keeps_law(case, read(cute)) == (browser["broken"] is None), case
+
+
+def test_the_law_of_a_common_layout_names_cutes_common_vector() -> None:
+    rng = random.Random(23)
+    asked = [random_case(rng, "max_common_layout") for _ in range(300)]
+    asked = [case for case, browser in zip(asked, compute(asked), strict=True) if browser["text"] != "refused"]
+    said = node.run(
+        "return data.map(([one, two]) => lawOf('max_common_layout', compute('max_common_layout', one, two)).text);",
+        [case.texts() for case in asked],
+    )
+    cutes = answers([Case("max_common_vector", case.arguments) for case in asked])
+    assert said == [f"A(R(k)) = B(R(k)) = k for k below {number}, which is cute.max_common_vector" for number in cutes]
+    assert len(set(cutes)) > 8
 
 
 def test_every_operation_has_a_definition() -> None:
