@@ -211,20 +211,21 @@ def test_bytes_that_never_come_are_a_deadlock() -> None:
         one_thread(lines, 1)
 
 
-def waits_of_parities_2_and_3() -> str:
-    return f"{init(1)} {ARRIVE} mov.u32 %r3, 2; mov.u32 %r4, 3; {ask(0, '%r3')}\n{ask(1, '%r4')} {ask(2, 0)}"
+PARITIES_2_AND_3 = (
+    f"{init(1)} {ARRIVE} mov.u32 %r3, 2; mov.u32 %r4, 3; {ask(0, '%r3')}\n{ask(1, '%r4')} {ask(2, 0)}"
+)
 
 
 @pytest.mark.filterwarnings("ignore:the parity of this wait")
 def test_the_lowest_bit_of_a_parity_counts() -> None:
     """PTX defines 0 and 1 only; ptxas shifts the operand left by 31 in front of SYNCS.PHASECHK."""
-    assert one_thread(waits_of_parities_2_and_3(), 3) == [1, 0, 1]
+    assert one_thread(PARITIES_2_AND_3, 3) == [1, 0, 1]
 
 
 @pytest.mark.emulator
 def test_a_parity_that_is_neither_0_nor_1_is_told() -> None:
     with pytest.warns(EmulatorWarning, match="the parity of this wait is [23]: a parity is 0 or 1") as told:
-        one_thread(waits_of_parities_2_and_3(), 3)
+        one_thread(PARITIES_2_AND_3, 3)
     assert len(told) == 2
 
 

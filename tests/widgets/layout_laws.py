@@ -6,7 +6,7 @@ laying copies of a layout one after the other at the lowest offset that is still
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count, zip_longest
 from math import prod
@@ -214,17 +214,10 @@ def _cut(layout: Lay, coordinate: Argument) -> tuple[list[int], int]:
     return free, fixed
 
 
-def _chosen(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
+def _together(parts: Iterable[Lay], result: Lay) -> bool:
+    """The offsets of some layouts added up, the first one's innermost."""
     found = [0]
-    for number in others:
-        assert isinstance(number, int)
-        found = [offset + own for own in values(mode(layout, number)) for offset in found]
-    return values(result) == found
-
-
-def _diced(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
-    found = [0]
-    for part in _numbered(layout, others[0]):
+    for part in parts:
         found = [offset + own for own in values(part) for offset in found]
     return values(result) == found
 
@@ -284,10 +277,6 @@ def _like(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
     return values(result) == [offsets.index(offset) for offset in values(layout)]
 
 
-def _after(first: Lay, second: Lay, result: Lay) -> bool:
-    return values(result) == [one + two for two in values(second) for one in values(first)]
-
-
 def _completed(layout: Lay, others: tuple[Argument, ...], result: Lay) -> bool:
     (cotarget,) = others
     assert isinstance(cotarget, int)
@@ -320,19 +309,20 @@ LAWS: dict[str, Callable[..., bool]] = {
     "tile_to_shape": _filled,
     "make_layout_tv": _dealt,
     "slice_": lambda layout, others, result: values(result) == _cut(layout, others[0])[0],
-    "select": _chosen,
-    "dice": _diced,
+    "select": lambda layout, numbers, result: _together([mode(layout, number) for number in numbers], result),
+    "dice": lambda layout, others, result: _together(_numbered(layout, others[0]), result),
     "nullspace": _zeros,
     "max_common_layout": _common,
     "make_ordered_layout": _ranked,
     "make_layout_like": _like,
-    "group_modes": lambda layout, others, result: values(result) == values(layout),
-    "append": lambda layout, others, result: _after(layout, others[0], result),
-    "prepend": lambda layout, others, result: _after(others[0], layout, result),
+    "append": lambda layout, others, result: _together((layout, others[0]), result),
+    "prepend": lambda layout, others, result: _together((others[0], layout), result),
     "complement": _completed,
     "recast_layout": _recast,
-    "coalesce": lambda layout, others, result: values(result) == values(layout),
-    **dict.fromkeys(("flatten", "unflatten"), lambda layout, others, result: values(result) == values(layout)),
+    **dict.fromkeys(
+        ("coalesce", "flatten", "unflatten", "group_modes"),
+        lambda layout, others, result: values(result) == values(layout),
+    ),
     **dict.fromkeys(
         ("filter", "filter_zeros"), lambda layout, others, result: set(values(result)) == set(values(layout))
     ),
