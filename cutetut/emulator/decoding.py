@@ -131,8 +131,7 @@ def _decode_into(
     watched = around.unwritten.watch(step, inst, entry)
     for wrap in around.wrappers:
         watched = wrap(watched, inst, names.written, names.others)
-    arithmetic = watcher is None and (entry.unit == "alu" or entry.mnemonic == "cvta")
-    part = _plain(bare, watched, guard) if arithmetic else None
+    part = _plain(bare, watched, guard) if entry.is_arithmetic else None
     if watched is not _nothing or not entry.ends_block:
         watched = _guarded(watched, guard)
     guarded, watched = watched, around.unwritten.check_guard(watched, inst)
@@ -145,11 +144,13 @@ def _decode_into(
 
 def _plain(bare: Step, watched: Step, guard: Callable[[Selection], np.ndarray] | None) -> Plain | None:
     """An arithmetic instruction as a part of a run; None if something is around its step that must stay there."""
-    if watched is bare:
-        return Plain(_guarded(bare, guard))
-    if isinstance(watched, Watched) and watched.step is bare and (guard is None or watched.for_others):
-        return Plain(_guarded(bare, guard), watched)
-    return None
+    around = []
+    while watched is not bare:
+        if not isinstance(watched, Watched) or (guard is not None and not watched.for_others):
+            return None
+        around.append(watched)
+        watched = watched.step
+    return Plain(_guarded(bare, guard), tuple(around))
 
 
 def _nothing(sel: Selection) -> None:

@@ -12,6 +12,7 @@ from cutetut.emulator import launch, ptx
 from cutetut.emulator.compiled import engine, recipe
 from cutetut.emulator.errors import OutOfBounds, Uninitialized, UnknownInstruction
 from cutetut.emulator.machine.memory import GlobalMemory
+from cutetut.emulator.measure.counters import Counting
 from cutetut.emulator.measure.observe import observing
 from cutetut.emulator.measure.timing import Timing
 from cutetut.emulator.units.alu.convert import FLOATS
@@ -338,7 +339,24 @@ def test_nothing_is_compiled_where_it_is_forbidden(at_once: None, monkeypatch: p
     assert not executed
 
 
-def test_nothing_is_compiled_for_an_observer(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("jit", "threads"), [("0", 64), ("1", 64), ("1", 50)])
+def test_a_counted_loop_is_compiled_and_counts_the_same(
+    jit: str, threads: int, at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, executed = _watch_recipes(monkeypatch)
+    monkeypatch.setenv("CUTETUT_JIT", jit)
+    counter = Counting()
+    with observing(counter):
+        np.testing.assert_array_equal(loop(100, threads), expected(100, threads))
+    assert bool(executed) == (jit == "1")
+    total = counter.total()
+    kinds = {"mad.u32": 101, "xor.b32": 100, "add.u32": 100, "setp.u32": 100, "mov.u32": 3, "bra": 100}
+    assert {kind: total.warps[kind] for kind in kinds} == {kind: 2 * n for kind, n in kinds.items()}
+    kinds["bra"] = 99  # taken
+    assert {kind: total.threads[kind] for kind in kinds} == {kind: threads * n for kind, n in kinds.items()}
+
+
+def test_a_step_that_is_timed_is_not_compiled(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
     _, executed = _watch_recipes(monkeypatch)
     with observing(Timing()):
         np.testing.assert_array_equal(loop(100), expected(100))

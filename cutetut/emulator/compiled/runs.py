@@ -49,7 +49,7 @@ class Plain:
     """An arithmetic instruction: its own step with its guard, and what a run may do once around all such steps."""
 
     step: Step
-    watched: Watched | None = None
+    watched: tuple[Watched, ...] = ()
 
 
 def plan(
@@ -108,8 +108,8 @@ def _around(parts: Sequence[Plain]) -> list[Around]:
     """What to do around a run of these, for each kind of watched steps among them."""
     kinds: dict[type[Watched], list[Watched]] = {}
     for part in parts:
-        if part.watched is not None:
-            kinds.setdefault(type(part.watched), []).append(part.watched)
+        for watched in part.watched:
+            kinds.setdefault(type(watched), []).append(watched)
     return [several[0].together(several) for several in kinds.values()]
 
 

@@ -55,6 +55,11 @@ class Opcode:
     passes_on: int | None = None
     adds_if: int | None = None
 
+    @property
+    def is_arithmetic(self) -> bool:
+        """Whether it does nothing but compute registers from registers, so that runs of such can be compiled."""
+        return self.unit == "alu" or self.mnemonic == "cvta"
+
 
 OPS: dict[str, Opcode] = {}
 REFUSED: dict[str, str] = {}  # by their names, instructions that are not emulated on purpose, and why

@@ -8,12 +8,15 @@ and later), and what Nsight Compute counts; `tests/emulator/ncu_compare.py` hold
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 SECTOR = 32  # bytes
 BANKS = 32
 WORD = 4  # bytes per bank and wavefront
 _WORD_BITS = 40  # of the keys below: a shared address in words needs fewer
+_PATTERNS = 4096  # of accesses that are remembered: most instructions repeat a few
 
 
 def sectors(address: np.ndarray, nbytes: int, warp: np.ndarray) -> tuple[int, int]:
@@ -50,6 +53,16 @@ def wavefronts(address: np.ndarray, nbytes: int, warp: np.ndarray, lane: np.ndar
     """
     if not address.size:
         return 0, 0
+    # where all addresses lie some words further on, so do all banks
+    pattern = (address - address.min() // WORD * WORD).astype(np.int64)
+    return _wavefronts(pattern.tobytes(), nbytes, (warp * 32 + lane).astype(np.int64).tobytes(), load)
+
+
+@functools.lru_cache(_PATTERNS)
+def _wavefronts(addresses: bytes, nbytes: int, threads: bytes, load: bool) -> tuple[int, int]:
+    """`wavefronts` of addresses and threads (32 times the warp, plus the lane) that are int64 in these bytes."""
+    address, thread = np.frombuffer(addresses, np.int64), np.frombuffer(threads, np.int64)
+    warp, lane = thread // 32, thread % 32
     width = np.full(len(address), BANKS * WORD // max(nbytes, WORD))
     if load and nbytes > WORD:
         width[_agree_in_pairs(address, warp, lane)] *= 2

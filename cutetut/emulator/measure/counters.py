@@ -7,12 +7,15 @@ waiting loop turns is the emulator's own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..machine.opcodes import Opcode, Selection, Step
-from .meters import METERS
+from ..machine.opcodes import Around, Opcode, Selection, Step, Watched
+from .meters import METERS, scalar_flops
 from .tally import Tally
 
 if TYPE_CHECKING:
@@ -51,6 +54,13 @@ class LaunchCounter:
     def executed(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
         """Count the threads that execute it and what they access."""
         tally, kind = self._tally(inst), kind_of(inst, entry)
+        if entry.is_arithmetic:
+            counts = [Count(tally.threads, kind)]
+            if flops := scalar_flops(inst):
+                counts.append(Count(tally.arithmetic, ("scalar", inst.parts[-1]), flops))
+            if inst.guard is None:  # then it executes for whom it is issued
+                return Counted(step, counts, [Count(tally.warps, kind)], self.machine.warp_of)
+            return Counted(step, counts, [], self.machine.warp_of)
         make = METERS.get(entry.mnemonic)
         meter = None if make is None else make(inst, self.machine, tally)
 
@@ -64,6 +74,8 @@ class LaunchCounter:
 
     def issued(self, step: Step, inst: Instruction, entry: Opcode) -> Step:
         """Count the warps it is issued for, also those in which no guard is true."""
+        if entry.is_arithmetic and inst.guard is None:
+            return step  # counted where it executes
         tally, kind, warp_of = self._tally(inst), kind_of(inst, entry), self.machine.warp_of
 
         def run(sel: Selection) -> None:
@@ -75,6 +87,52 @@ class LaunchCounter:
     def _tally(self, inst: Instruction) -> Tally:
         line = (inst.loc.file, inst.loc.line) if inst.loc is not None else ("", 0)
         return self.lines.setdefault(line, Tally())
+
+
+class Count(NamedTuple):
+    """What each thread, or each warp, adds to a counter."""
+
+    counter: Counter[Any]
+    key: Hashable
+    each: int = 1
+
+
+class Counted(Watched):
+    """An arithmetic instruction that is counted: what a run of them adds is known before it executes."""
+
+    def __init__(self, step: Step, threads: list[Count], warps: list[Count], warp_of: np.ndarray) -> None:
+        """threads, warps: what each thread adds that executes it, and each warp."""
+        super().__init__(step, for_others=False)
+        self.threads, self.warps, self.warp_of = threads, warps, warp_of
+
+    def __call__(self, sel: Selection) -> None:
+        self._add(self.threads, self.warps, sel)
+        self.step(sel)
+
+    def together(self, several: Sequence[Watched]) -> Around:
+        """Add the sums once for the whole run."""
+        mine = [one for one in several if isinstance(one, Counted)]
+        threads, warps = _sums([one.threads for one in mine]), _sums([one.warps for one in mine])
+        return Around(before=lambda sel: True, after=lambda sel: self._add(threads, warps, sel))
+
+    def _add(self, threads: list[Count], warps: list[Count], sel: Selection) -> None:
+        number = _threads(sel)
+        for counter, key, each in threads:
+            counter[key] += each * number
+        if warps:
+            number = _warps(sel, self.warp_of)
+            for counter, key, each in warps:
+                counter[key] += each * number
+
+
+def _sums(counts: list[list[Count]]) -> list[Count]:
+    """The same with one count for each counter and key."""
+    sums: dict[tuple[int, Hashable], Count] = {}
+    for one in itertools.chain.from_iterable(counts):
+        place = id(one.counter), one.key
+        before = sums[place].each if place in sums else 0
+        sums[place] = one._replace(each=before + one.each)
+    return list(sums.values())
 
 
 def kind_of(inst: Instruction, entry: Opcode) -> str:

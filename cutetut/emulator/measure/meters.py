@@ -254,16 +254,11 @@ def _mma(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
 _PER_TYPE = {"f16": 1, "bf16": 1, "f32": 1, "f64": 1, "f16x2": 2, "bf16x2": 2, "f32x2": 2}
 
 
-def _scalar(inst: Instruction, machine: Machine, tally: Tally) -> Meter | None:
-    each = _PER_TYPE.get(inst.parts[-1], 0) * (2 if inst.parts[0] in ("fma", "mad") else 1)
-    if not each:
-        return None  # integers
-    key = ("scalar", inst.parts[-1])
-
-    def meter(sel: Selection) -> None:
-        tally.arithmetic[key] += each * len(threads_of(sel))
-
-    return meter
+def scalar_flops(inst: Instruction) -> int:
+    """What a thread's floating-point operations count for an instruction of scalar arithmetic; 0 for integers."""
+    if inst.parts[0] not in ("fma", "mad", "add", "sub", "mul"):
+        return 0
+    return _PER_TYPE.get(inst.parts[-1], 0) * (2 if inst.parts[0] in ("fma", "mad") else 1)
 
 
 METERS: dict[str, Callable[[Instruction, Machine, Tally], Meter | None]] = {
@@ -275,6 +270,5 @@ METERS: dict[str, Callable[[Instruction, Machine, Tally], Meter | None]] = {
     **dict.fromkeys(("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"), _tensor_copy),
     **dict.fromkeys(("cp.async.bulk", "cp.reduce.async.bulk"), _bulk_copy),
     **dict.fromkeys(("mma.sync", "mma.sp", "mma.sp::ordered_metadata"), _mma),
-    **dict.fromkeys(("fma", "mad", "add", "sub", "mul"), _scalar),
     "wgmma.mma_async": _wgmma,
 }
