@@ -112,17 +112,17 @@ def test_bank_conflicts_of_strides(operation: str, nbytes: int, stride: int) -> 
     assert counted(case).bank_conflicts(operation) == BY_HAND[nbytes][stride]
 
 
-TILES = {  # conflicts of one 8 x 8 matrix whose rows lie so, worked out by hand: 8 rows of 4 banks each
-    "packed": 0, "128-byte rows": 7, "128-byte rows, 128B swizzle": 0, "64-byte rows": 3,
-    "64-byte rows, 64B swizzle": 0, "144-byte rows": 0, "256-byte rows": 7, "all one": 0,
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(("address", "expected"), [(3, 2), (4, 1), (7, 2), (4103, 2), (4104, 1)])
 def test_a_pattern_may_take_other_passes_at_another_byte_of_a_word(address: int, expected: int) -> None:
     """Two bytes, 125 apart, are in words of one bank if the first is a word's last byte, and of two banks if not."""
     lanes = np.arange(2)
     assert wavefronts(address + 125 * lanes, 1, np.zeros(2, np.int64), lanes, load=True) == (expected, 1)
+
+
+TILES = {  # conflicts of one 8 x 8 matrix whose rows lie so, worked out by hand: 8 rows of 4 banks each
+    "packed": 0, "128-byte rows": 7, "128-byte rows, 128B swizzle": 0, "64-byte rows": 3,
+    "64-byte rows, 64B swizzle": 0, "144-byte rows": 0, "256-byte rows": 7, "all one": 0,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", [c for c in cases() if c.operation.endswith("matrix")], ids=identify)

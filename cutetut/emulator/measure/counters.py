@@ -58,9 +58,8 @@ class LaunchCounter:
             counts = [Count(tally.threads, kind)]
             if flops := scalar_flops(inst):
                 counts.append(Count(tally.arithmetic, ("scalar", inst.parts[-1]), flops))
-            if inst.guard is None:  # then it executes for whom it is issued
-                return Counted(step, counts, [Count(tally.warps, kind)], self.machine.warp_of)
-            return Counted(step, counts, [], self.machine.warp_of)
+            issued = [Count(tally.warps, kind)] if inst.guard is None else []  # where it is issued, it executes
+            return Counted(step, counts, issued, self.machine.warp_of)
         make = METERS.get(entry.mnemonic)
         meter = None if make is None else make(inst, self.machine, tally)
 
