@@ -144,6 +144,28 @@ def test_mistakes_are_told(old: str, new: str, call: str, kind: str) -> None:
     assert caught.value.kind == kind
 
 
+# Each launch of `scattered` multiplies another A, so that it hands other sums on.
+ANOTHER_A = [
+    (
+        "args.append(as_cute(a, b, C, sums, theirs, flags, their_flags))",
+        "args.append([as_cute(a * (1 + i), b, C, sums, theirs, flags, their_flags) for i in range(launches)])",
+    ),
+    ("compile(scattered_gemm_launch, *args[0]", "compile(scattered_gemm_launch, *args[0][0]"),
+    ("compiled(*args[r], Int32(r), Int32(epoch)", "compiled(*args[r][epoch - 1], Int32(r), Int32(epoch)"),
+    ("(found.double() - A.double()", "(found.double() - launches * A.double()"),
+]  # fmt: skip
+ONE_PLACE = [("mSums[epoch % 2, tile, v, tid, None])\n    cute.arch", "mSums[0, tile, v, tid, None])\n    cute.arch"),
+             ("mSums[epoch % 2, tile, v, tid, None], r", "mSums[0, tile, v, tid, None], r")]  # fmt: skip
+
+
+def test_one_place_for_all_sums_is_told_where_they_differ(gpus: None) -> None:
+    assert notebooks.changed(NAME, ANOTHER_A).scattered() <= 3 * 0.5
+    assert notebooks.changed(NAME, ONE_PLACE).scattered() <= 0.5  # the same sums again, which harms nobody
+    with pytest.raises(EmulatorError) as caught:
+        notebooks.changed(NAME, [*ONE_PLACE, *ANOTHER_A]).scattered()
+    assert caught.value.kind == "missing-gpu-order" and "which scattered_gemm_kernel on GPU" in str(caught.value)
+
+
 def test_the_bench_measures_rounds_and_rows(chapter: ModuleType) -> None:
     measured = notebooks.load(NAME, (*notebooks.KERNEL_TAGS, "bench"))
     for home in (0, 1):
