@@ -174,6 +174,7 @@ SAYS = {
     "nobody waits for the pairs": "InFlight: load of shared memory",
     "the mbarrier expects half of the bytes": "Deadlock: every thread that is left waits",
     "no barrier in the CTA": "MissingBarrier: load of shared memory",
+    "nobody waits for the kernel before": "MissingBarrier: load of byte 0 of mY (6, 1024) bfloat16 (global memory)",
     "a CTA leaves while its memory is read": "MissingBarrier: the CTA exits",
 }
 WRONG_ROWS = {
@@ -189,13 +190,13 @@ WRONG_ROWS = {
 @pytest.mark.parametrize("name", [*SAYS, *WRONG_ROWS])
 def test_mistakes(chapter: ModuleType, name: str) -> None:
     assert {*chapter.MISTAKES} | {""} == {*SAYS, *WRONG_ROWS}
-    module, plan = chapter.planted(name) if name else (chapter, chapter.IN_CTA)
+    launch, plan, _ = chapter.planted(name) if name else (chapter.softmax_launch, chapter.IN_CTA, None)
     if name == "a CTA leaves while its memory is read":
-        said = mistakes.report(module.around, torch.zeros(4, 32, dtype=torch.int32), False)
+        said = mistakes.report(launch, torch.zeros(4, 32, dtype=torch.int32), False)
     else:
         X = chapter.hard_rows(6, plan.columns * plan.cluster)
         Y = torch.full_like(X, torch.nan)
-        said = mistakes.report(module.softmax_launch, X, Y, plan)
+        said = mistakes.report(launch, X, Y, plan)
     if name in SAYS:
         assert said.startswith(SAYS[name]), said
     else:
@@ -203,6 +204,16 @@ def test_mistakes(chapter: ModuleType, name: str) -> None:
         exact = exact_softmax(X)
         wrong = ~(np.abs(Y.double().numpy() - exact) <= 1e-37 + 2**-8 * exact)
         assert np.flatnonzero(wrong.any(axis=1)).tolist() == WRONG_ROWS[name]
+
+
+@pytest.mark.emulator
+def test_a_launch_waits_for_the_one_before(chapter: ModuleType) -> None:
+    X = chapter.hard_rows(6, chapter.IN_CTA.columns)
+    Y = torch.full_like(X, torch.nan)
+    said = mistakes.report(chapter.two_launches(chapter.softmax_launch), X, Y, chapter.IN_CTA)
+    assert mistakes.faultless(said), said
+    once = torch.as_tensor(exact_softmax(X)).bfloat16()
+    np.testing.assert_allclose(Y.double().numpy(), exact_softmax(once), rtol=2**-8, atol=1e-37)
 
 
 @pytest.mark.emulator
