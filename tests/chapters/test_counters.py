@@ -6,10 +6,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
 
 from cutetut.course import notebooks
-from cutetut.inspect import profile
 from cutetut.measure import bench, nsight
 from tests.chapters import benchmarks
 
@@ -30,52 +28,6 @@ def test_without_all_counters_there_are_none(
     benchmarks.count_launches(launches, monkeypatch)
     assert notebooks.load(chapter, bench.BENCH_TAGS).counted_on_gpu() == {}
     assert "no counts" in capsys.readouterr().out
-
-
-LOADS, STORES = (f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum" for op in ("ld", "st"))
-ALONE_06 = """
-for launch, plan in chapter.RUNGS.values():
-    bM, bN, bK = plan.tile
-    run(launch, (bM, 4 * bK), (bN, 4 * bK), (bM, bN), plan=plan)
-"""
-ALONE_03 = """
-for launch in chapter.RUNGS.values():
-    run(launch, (64, 64), (64, 64))
-"""
-PROGRAM = """
-import torch
-from cutetut.course import notebooks
-chapter = notebooks.load({chapter!r}, ("imports", "kernel", "bench"))
-
-def run(launch, *shapes, **plan):
-    tensors = [chapter.from_dlpack(torch.zeros(shape, device="cuda"), assumed_align=16) for shape in shapes]
-    chapter.cute.compile(launch, *tensors, *plan.values())(*tensors)
-{launches}
-torch.cuda.synchronize()
-"""
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(
-    ("name", "launches", "stores"), [("03_tensors_and_jit", ALONE_03, True), ("06_smem_tiling", ALONE_06, False)]
-)
-def test_a_cta_alone_has_the_wavefronts_that_the_emulator_counts(name: str, launches: str, stores: bool) -> None:
-    """With several CTAs on an SM Nsight Compute counts more, and another number in each launch: they collide.
-
-    Chapter 06's stores do so even in a CTA alone, so they are left out.
-    """
-    program, chapter = PROGRAM.format(chapter=name, launches=launches), notebooks.load(name, bench.BENCH_TAGS)
-    kernels = "straight_kernel|transpose_kernel|staged_kernel|ring_kernel|ahead_kernel"
-    found = nsight.count(["-c", program], kernels, [LOADS, STORES])
-    emulated = []
-    for case in chapter.RUNGS.values():
-        launch, plan = case if isinstance(case, tuple) else (case, None)
-        bM, bN, bK = plan.tile if plan else (64, 64, 16)
-        shapes = [(bM, 4 * bK), (bN, 4 * bK), (bM, bN)] if plan else [(64, 64)] * 2
-        emulated.append(profile.count(launch, *map(torch.zeros, shapes), *([plan] if plan else [])))
-    assert [row[LOADS] for row in found] == [counts.wavefronts("ld") for counts in emulated]
-    if stores:
-        assert [row[STORES] for row in found] == [counts.wavefronts("st") for counts in emulated]
 
 
 @pytest.fixture

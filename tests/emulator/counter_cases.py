@@ -2,7 +2,7 @@
 
 Every case is the same few lines of PTX: shared memory is filled (cp.async needs none of that), each
 lane takes its byte offset from a table, lanes without one do nothing, and what was loaded goes to an output, so
-that the assembler keeps everything.
+that the assembler keeps everything.  For cp.async the table goes on with where each lane reads.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ _MATRICES = {4: ("x1", "{%r10}"), 8: ("x2", "{%r10, %r11}"), 16: ("x4", "{%r10, 
 class Case:
     """One instruction: `nbytes` per lane at `offsets` in the space (None: the lane's guard is false).
 
-    operation is ld, st, atom, red, cp.async (shared: the destination), ldmatrix or stmatrix.
+    operation is ld, st, atom, red, cp.async (shared: the destination; sources: where each lane reads), ldmatrix or
+    stmatrix.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Case:
     space: str
     nbytes: int
     offsets: Offsets
+    sources: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -104,7 +106,7 @@ class Case:
             "st": f"@%p1 st.{self.space}.{kind} {address}, {values};",
             "atom": f"@%p1 atom.{self.space}.add.u32 %r10, {address}, %r0;",
             "red": f"@%p1 red.{self.space}.add.u32 {address}, %r0;",
-            "cp.async": f"mad.wide.u32 %rd4, %r0, {self.nbytes}, %rd1;\n"
+            "cp.async": "ld.global.b32 %r8, [%rd0 + 128];\ncvt.u64.u32 %rd4, %r8;\nadd.s64 %rd4, %rd1, %rd4;\n"
             f"@%p1 cp.async.ca.shared.global [%r6], [%rd4], {self.nbytes};\ncp.async.wait_all;",
             "ldmatrix": f"{name} {rows}, [%r6];",
             "stmatrix": f"{name} [%r6], {rows};",
@@ -112,7 +114,7 @@ class Case:
 
     def arguments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The offsets of the lanes, the global memory and the output."""
-        table = np.array([OFF if offset is None else offset for offset in self.offsets], np.uint32)
+        table = np.array([OFF if o is None else o for o in (*self.offsets, *self.sources)], np.uint32)
         return aligned(table), aligned(np.zeros(GLOBAL_BYTES, np.uint8)), aligned(np.zeros(32, np.uint32))
 
     def launch(self) -> None:
@@ -185,6 +187,32 @@ def _meetings() -> dict[str, Offsets]:
     return {name: tuple((4 * words).tolist()) for name, words in found.items()}
 
 
+def _copies(nbytes: int) -> list[Case]:
+    """cp.async from rows of global memory, and from places at random, to several places of shared memory."""
+    lanes, random, found = np.arange(32), np.random.default_rng(3), []
+
+    def add(name: str, sources: np.ndarray, **places: np.ndarray) -> None:
+        for place, offsets in places.items():
+            to = tuple(offsets.tolist())
+            found.append(Case(f"{name}, {place}", "cp.async", "shared", nbytes, to, tuple(sources.tolist())))
+
+    packed, two = nbytes * lanes, 2 * nbytes * lanes
+    eight = 8 * nbytes * lanes if nbytes < 16 else 64 * lanes
+    for row in (1, 2, 4, 8, 16, 32):
+        for pitch in (32, 64, 128, 1024):
+            if row * nbytes <= pitch:
+                places = {"packed": packed, **({"two": two, "eight": eight} if pitch == 128 else {})}
+                if nbytes == 4:
+                    places["turned"] = 528 * (lanes % row) + 4 * (lanes // row)
+                add(f"{row} of a row of {pitch}", lanes // row * pitch + nbytes * (lanes % row), **places)
+    for n in range(5):
+        lines, in_line = int(random.integers(1, 9)), 128 // nbytes
+        slots = random.permutation(lines * in_line)[:32] if lines * in_line >= 32 else random.integers(0, in_line, 32)
+        scattered = nbytes * random.permutation(256)[:32]
+        add(f"random {n} of {lines} lines", nbytes * slots, packed=packed, two=two, eight=eight, scattered=scattered)
+    return found
+
+
 def _tiles() -> dict[str, Offsets]:
     """Rows of 16 bytes that the lanes name in a tile: matrix lane // 8, row lane % 8."""
 
@@ -219,6 +247,10 @@ def cases() -> list[Case]:
         for nbytes in (4, 8, 16) if operation == "cp.async" else (4,):
             meetings = _meetings() if operation == "red" else {}
             for name, offsets in (_patterns(nbytes, SHARED_BYTES) | meetings).items():
-                if operation != "cp.async" or len(set(offsets)) == 32:  # no two copies to one place
+                if operation != "cp.async":
                     found.append(Case(name, operation, space, nbytes, offsets))
+                elif len(set(offsets)) == 32:  # no two copies to one place
+                    in_a_row = tuple(nbytes * lane for lane in range(32))
+                    found.append(Case(name, operation, space, nbytes, offsets, in_a_row))
+            found += _copies(nbytes) if operation == "cp.async" else []
     return found

@@ -23,7 +23,7 @@ def zeros(device: str, dtype: torch.dtype, *shapes: tuple[int, int]) -> list[tor
 
 def chapters() -> dict[str, Launch]:
     """Every launch by its name in the table, in a fixed order."""
-    parts = (_04, _05, _07, _08, _09, _10, _11, _12, _13, _14)
+    parts = (_03, _04, _05, _06, _07, _08, _09, _10, _11, _12, _13, _14)
     return {f"chapter {name}": launch for part in parts for name, launch in part().items()}
 
 
@@ -33,6 +33,15 @@ def _compile_and_launch(function: Any, tensors: list[torch.Tensor], *constants: 
 
     arguments = [from_dlpack(t, assumed_align=16) for t in tensors]
     cute.compile(function, *arguments, *constants)(*arguments)
+
+
+def _03() -> dict[str, Launch]:
+    module = notebooks.load("03_tensors_and_jit", bench.BENCH_TAGS)
+
+    def launch(rung: str, device: str) -> None:
+        _compile_and_launch(module.RUNGS[rung], zeros(device, torch.float32, (64, 64), (64, 64)))
+
+    return {rung: partial(launch, rung) for rung in module.RUNGS}
 
 
 def _04() -> dict[str, Launch]:
@@ -52,6 +61,18 @@ def _05() -> dict[str, Launch]:
         for name, permutation in module.PERMUTATIONS.items()
         for wide in (False, True)
     }
+
+
+def _06() -> dict[str, Launch]:
+    module = notebooks.load("06_smem_tiling", bench.BENCH_TAGS)
+
+    def launch(rung: str, device: str) -> None:
+        """A CTA alone: with several on an SM Nsight Compute counts more, and another number in each launch."""
+        launcher, plan = module.RUNGS[rung]
+        bM, bN, bK = plan.tile
+        _compile_and_launch(launcher, zeros(device, torch.float32, (bM, 4 * bK), (bN, 4 * bK), (bM, bN)), plan)
+
+    return {f"06 {rung}": partial(launch, rung) for rung in module.RUNGS}
 
 
 def _07() -> dict[str, Launch]:

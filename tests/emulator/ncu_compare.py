@@ -62,8 +62,12 @@ METRICS: dict[str, tuple[str, Question]] = {  # our name -> Nsight Compute's, an
         f"l1tex__data_bank_conflicts_{LSU}_shared_op_st.sum",
         lambda t: t.bank_conflicts("st") + t.bank_conflicts("stmatrix"),
     ),
+    "cp.async wavefronts": (
+        "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts_cache_access.sum",
+        lambda t: t.wavefronts("cp.async"),
+    ),
     "cp.async conflicts": (
-        f"l1tex__data_bank_conflicts_{LSU}_shared_op_ldgsts.sum",
+        f"smsp__sass_l1tex_data_bank_conflicts_{LSU}_shared_op_ldgsts_cache_access.sum",
         lambda t: t.bank_conflicts("cp.async"),
     ),
 }
@@ -79,6 +83,11 @@ NOT_COMPARED: dict[str, tuple[set[str], str]] = {
         {"shared loads", "shared ld wavefronts"},
         "the assembler puts three shared loads of its own, whose results nobody reads, in front of the first cp.async",
     ),
+    "^chapter 06 [345]": (
+        {"shared loads"},
+        "in front of the first cp.async, as in chapter 07",
+    ),
+    "^chapter 06 5 lanes 4x8, copies spread": (_READ, "a conflict of 3,168 wavefronts depends on when cp.async writes"),
     "^chapter 07 (128x128x32|no swizzle)": (
         {"ldmatrix", *_READ},
         "the PTX executes 832 ldmatrix, the assembler's code 768; both take 4, or 16 without swizzle, wavefronts each",
@@ -88,9 +97,9 @@ NOT_COMPARED: dict[str, tuple[set[str], str]] = {
         {"global atom sectors", "global red sectors"},
         "a sector more than the rule of atomic_sectors gives, which the other 77 launches follow; why is not known",
     ),
-    "^chapter 09 (INTER|SW32|SW64)": (
-        {"cp.async conflicts"},
-        "ncu counts none for a cp.async that bypasses L1; the kernel's speed, 145, 257 and 446 TFLOP/s, shows them",
+    "^chapter (07|08|09|10)": (
+        {"cp.async wavefronts", "cp.async conflicts"},
+        "ncu counts none for a cp.async that bypasses L1; chapter 09's speed, 145, 257 and 446 TFLOP/s, shows them",
     ),
     "^chapter 09 INTER": (
         {"global ld sectors"},

@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from cutetut.emulator.measure.coalescing import wavefronts
+from cutetut.emulator.measure.coalescing import copy_wavefronts, wavefronts
 from cutetut.emulator.measure.counters import Counting
 from cutetut.emulator.measure.meters import inside_bytes
 from cutetut.emulator.measure.observe import observing
@@ -117,6 +117,13 @@ def test_a_pattern_may_take_other_passes_at_another_byte_of_a_word(address: int,
     """Two bytes, 125 apart, are in words of one bank if the first is a word's last byte, and of two banks if not."""
     lanes = np.arange(2)
     assert wavefronts(address + 125 * lanes, 1, np.zeros(2, np.int64), lanes, load=True) == (expected, 1)
+
+
+@pytest.mark.parametrize(("reading", "expected"), [(0, 1), (1, 1), (4, 4), (32, 32)])
+def test_lanes_that_write_zeros_take_no_word_from_a_bank(reading: int, expected: int) -> None:
+    """All lanes put their words to different banks; those that read take them from one bank."""
+    lanes, warp = np.arange(32), np.zeros(32, np.int64)
+    assert copy_wavefronts(128 * lanes, lanes < reading, 4 * lanes, 4, warp, lanes) == (expected, 1)
 
 
 TILES = {  # conflicts of one 8 x 8 matrix whose rows lie so, worked out by hand: 8 rows of 4 banks each

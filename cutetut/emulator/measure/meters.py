@@ -24,14 +24,14 @@ from ..units.mma import Form as MmaForm
 from ..units.tensormap import TensorMap
 from ..units.tma import TensorOperand
 from ..units.wgmma import Shape as WgmmaShape
-from .coalescing import atomic_sectors, matrix_wavefronts, sectors, wavefronts
+from .coalescing import atomic_sectors, copy_wavefronts, matrix_wavefronts, sectors, wavefronts
 from .tally import GLOBAL, SHARED, Tally, Traffic
 
 if TYPE_CHECKING:
     from ..machine.machine import Machine
 
 Meter = Callable[[Selection], None]
-WITH_WAVEFRONTS = {"ld", "st", "cp.async"}  # shared atomics take passes of their own, which no rule here gives
+WITH_WAVEFRONTS = {"ld", "st"}  # shared atomics take passes of their own, which no rule here gives
 
 # -- accesses of threads --------------------------------------------------------------------------
 
@@ -127,13 +127,23 @@ def _copy(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
         rest = rest[:-1]
     get_to, get_from = addresses(inst, machine, to), addresses(inst, machine, source)
     taken = machine.source(rest[0], np.uint32) if rest else None
-    counted = _Accesses(machine, tally, "cp.async", int(size.value))
+    nbytes = int(size.value)
+    counted = _Accesses(machine, tally, "cp.async", nbytes)
 
     def meter(sel: Selection) -> None:
         threads = threads_of(sel)
-        counted.count(SHARED, get_to(threads), threads)
-        some = threads if taken is None else threads[taken[threads] > 0]
-        counted.count(GLOBAL, get_from(some), some)
+        put, origin = get_to(threads), get_from(threads)
+        reads = np.full(len(threads), True) if taken is None else taken[threads] > 0
+        counted.count(SHARED, put, threads)
+        counted.count(GLOBAL, origin[reads], threads[reads])
+        warp, lane = machine.warp_of[threads], threads % 32
+        if "ca" in inst.parts:
+            passes, fewest = copy_wavefronts(origin, reads, put, nbytes, warp, lane)
+        else:  # past L1: the copies of chapter 09 are as slow as their stores would be
+            passes, fewest = wavefronts(put, nbytes, warp, lane, load=False)
+        traffic = tally.at(SHARED, "cp.async")
+        traffic.wavefronts += passes
+        traffic.conflicts += passes - fewest
 
     return meter
 
