@@ -23,6 +23,7 @@ from cutetut.course.exemptions import Exemption, Family
 from cutetut.course.notebooks import NotebookError
 
 ASIDE = ("Exercises", "Recap")  # the parts in which a chapter asks for its own, or says it again
+TITLE = "title"  # the cell in which it says what it is about, and what it needs
 FOLDED = frozenset(("hide-input", "hide-cell", "remove-input", "remove-cell"))
 
 
@@ -33,7 +34,7 @@ class Place:
     chapter: str
     cell: str
     heading: str
-    is_aside: bool = field(default=False, compare=False)  # in one of the parts ASIDE
+    is_aside: bool = field(default=False, compare=False)  # in one of the parts ASIDE, or in the TITLE
 
     def __str__(self) -> str:
         return f"{self.chapter}, cell {self.cell}"
@@ -131,7 +132,7 @@ class Walk:
                     heading = title or heading
                     if part.lstrip().startswith("## "):
                         aside = title in ASIDE
-                    self._explanations(part, Place(stem, cell.id, heading, aside))
+                    self._explanations(part, Place(stem, cell.id, heading, aside or cell.id == TITLE))
                 for name, words in prose.used(prose.plain(cell.source), self._terms).items():
                     self.terms[name].uses.setdefault(stem, (Place(stem, cell.id, heading), words))
             elif cell.cell_type == "code":

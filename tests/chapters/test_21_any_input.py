@@ -240,6 +240,19 @@ def test_nan_and_infinities_are_pytorchs(
     torch.testing.assert_close(out.float(), wanted, atol=8e-3, rtol=2**-7, equal_nan=True)
 
 
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+def test_rows_whose_scores_are_all_minus_infinity(chapter: ModuleType, device: str, causal: bool) -> None:
+    Q, K, V = attentions.operands(device, 1, 1, 1, 300, 300, 64, torch.bfloat16)
+    Q[..., 0] = Q[..., 0].abs() + 1
+    K[0, 0, : 200 if causal else 300, 0] = -math.inf
+    out, LSE = chapter.attention(Q, K, V, causal=causal)
+    with sdpa_kernel(SDPBackend.MATH):
+        wanted = scaled_dot_product_attention(Q.float(), K.float(), V.float(), is_causal=causal)
+    torch.testing.assert_close(out.float(), wanted, atol=8e-3, rtol=2**-7)
+    rows = 200 if causal else 300
+    assert (out[0, 0, :rows] == 0).all() and (LSE[0, 0] == -math.inf).sum() == rows
+
+
 def test_nan_of_a_key_reaches_the_rows_that_see_it(chapter: ModuleType, device: str) -> None:
     """PyTorch's plain implementation adds -inf to it, and spreads it to all rows: what chapter 20 says of both."""
     Q, K, V = attentions.operands(device, 1, 1, 1, 300, 300, 64, torch.bfloat16)

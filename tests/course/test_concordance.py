@@ -64,6 +64,14 @@ def test_a_name_is_explained_by_a_cell_before_its_use(write: Write) -> None:
     assert list(made.uses) == ["00_a", "01_b"]
 
 
+def test_a_reader_is_sent_to_the_text_and_not_to_the_title(write: Write, project: Path) -> None:
+    write("00_a", f"# A\n\nThis chapter counts {WARP}s.", f"## B\n\nA {WARP} is 32 threads.")
+    path = project / "notebooks" / "00_a.ipynb"
+    path.write_text(path.read_text().replace('"c0"', '"title"'))
+    (entry,) = (one for one in concordance.collect(concordance.order()) if one.name == "warp")
+    assert entry.explained and entry.explained.cell == "title" and entry.section and entry.section.cell == "c1"
+
+
 @pytest.mark.parametrize("aside", ["## Recap", "## Exercises\n\n### 1. Count"])
 def test_a_reader_is_sent_to_the_text_and_not_to_a_recap_or_an_exercise(write: Write, aside: str) -> None:
     write("00_a", "# A", f"{aside}\n\n`cute.size(x)`, {REST}, {WARP}")

@@ -92,7 +92,10 @@ NOT_COMPARED: dict[str, tuple[set[str], str]] = {
         {"ldmatrix", *_READ},
         "the PTX executes 832 ldmatrix, the assembler's code 768; both take 4, or 16 without swizzle, wavefronts each",
     ),
-    "^chapter 07 .*x64": (_READ, "a few conflicts of 3,300 wavefronts depend on when cp.async writes"),
+    "^chapter 07 .*x64": (
+        _READ,
+        "161 conflicts of 3,489 wavefronts in one run, 276 in another: cp.async writes meanwhile",
+    ),
     "^(atom|red) global 4 B, random 2$": (
         {"global atom sectors", "global red sectors"},
         "a sector more than the rule of atomic_sectors gives, which the other 77 launches follow; why is not known",
