@@ -209,6 +209,8 @@ def _bench(notebooks: Sequence[str], parts: Sequence[str], jobs: int, rows: str 
     """Measure notebooks, or parts of one, or add rows to its table; returns the exit status."""
     from cutetut.measure import bench
 
+    if "emulator" in notebooks:
+        raise bench.BenchError("the emulator is no notebook: `python -m cutetut bench-emulator` measures it, anywhere")
     if rows is not None and len(notebooks) != 1:
         raise bench.BenchError("--add adds rows to the table of one notebook: name it")
     if parts and (rows is not None or len(notebooks) != 1):

@@ -262,6 +262,8 @@ def test_parts_of_the_emulators_benchmark(monkeypatch, capsys):
     assert measured == ["scalar", "wgmma", "peer", "attention", "notebooks", "wgmma"]
     assert main(["bench-emulator", "few"]) == 1
     assert "the emulator's benchmark has no part few; there are: scalar, wgmma" in capsys.readouterr().err
+    assert main(["bench", "emulator"]) == 1
+    assert "`python -m cutetut bench-emulator` measures it" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["bench-emulator", "--help"])
     listed = capsys.readouterr().out
