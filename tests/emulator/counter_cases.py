@@ -188,8 +188,14 @@ def _meetings() -> dict[str, Offsets]:
 
 
 def _copies(nbytes: int) -> list[Case]:
-    """cp.async from rows of global memory, and from places at random, to several places of shared memory."""
-    lanes, random, found = np.arange(32), np.random.default_rng(3), []
+    """cp.async to each pattern; then from rows of global memory, and from places at random, to several places."""
+    lanes, random = np.arange(32), np.random.default_rng(3)
+    in_a_row = tuple(nbytes * lane for lane in range(32))
+    found = [
+        Case(name, "cp.async", "shared", nbytes, offsets, in_a_row)
+        for name, offsets in _patterns(nbytes, SHARED_BYTES).items()
+        if len(set(offsets)) == 32  # no two copies to one place
+    ]
 
     def add(name: str, sources: np.ndarray, **places: np.ndarray) -> None:
         for place, offsets in places.items():
@@ -243,14 +249,10 @@ def cases() -> list[Case]:
     for operation in ("ldmatrix", "stmatrix"):
         for nbytes in (4, 8, 16):
             found += [Case(name, operation, "shared", nbytes, rows) for name, rows in _tiles().items()]
-    for operation, space in (("atom", "global"), ("red", "global"), ("cp.async", "shared")):
-        for nbytes in (4, 8, 16) if operation == "cp.async" else (4,):
-            meetings = _meetings() if operation == "red" else {}
-            for name, offsets in (_patterns(nbytes, SHARED_BYTES) | meetings).items():
-                if operation != "cp.async":
-                    found.append(Case(name, operation, space, nbytes, offsets))
-                elif len(set(offsets)) == 32:  # no two copies to one place
-                    in_a_row = tuple(nbytes * lane for lane in range(32))
-                    found.append(Case(name, operation, space, nbytes, offsets, in_a_row))
-            found += _copies(nbytes) if operation == "cp.async" else []
+    for operation in ("atom", "red"):
+        meetings = _meetings() if operation == "red" else {}
+        for name, offsets in (_patterns(4, SHARED_BYTES) | meetings).items():
+            found.append(Case(name, operation, "global", 4, offsets))
+    for nbytes in (4, 8, 16):
+        found += _copies(nbytes)
     return found

@@ -85,9 +85,7 @@ class _Accesses:
         _cover(traffic, address, self.nbytes)
         if self.operation in WITH_WAVEFRONTS:
             warp, lane = machine.warp_of[threads], threads % 32
-            taken, fewest = wavefronts(address, self.nbytes, warp, lane, load=self.operation == "ld")
-            traffic.wavefronts += taken
-            traffic.conflicts += taken - fewest
+            traffic.took(*wavefronts(address, self.nbytes, warp, lane, load=self.operation == "ld"))
 
     def _add(self, space: str, threads: np.ndarray) -> None:
         traffic = self.tally.at(space, self.operation)
@@ -138,12 +136,10 @@ def _copy(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
         counted.count(GLOBAL, origin[reads], threads[reads])
         warp, lane = machine.warp_of[threads], threads % 32
         if "ca" in inst.parts:
-            passes, fewest = copy_wavefronts(origin, reads, put, nbytes, warp, lane)
+            passes = copy_wavefronts(origin, reads, put, nbytes, warp, lane)
         else:  # past L1: the copies of chapter 09 are as slow as their stores would be
-            passes, fewest = wavefronts(put, nbytes, warp, lane, load=False)
-        traffic = tally.at(SHARED, "cp.async")
-        traffic.wavefronts += passes
-        traffic.conflicts += passes - fewest
+            passes = wavefronts(put, nbytes, warp, lane, load=False)
+        tally.at(SHARED, "cp.async").took(*passes)
 
     return meter
 
@@ -167,13 +163,11 @@ def _matrix_rows(inst: Instruction, machine: Machine, tally: Tally) -> Meter:
     def meter(sel: Selection) -> None:
         naming = threads_of(sel).reshape(-1, 32)[:, : 8 * count]
         rows = address(naming.ravel())
-        taken, fewest = matrix_wavefronts(rows.reshape(-1, 8))
         traffic = tally.at(SHARED, operation)
         _cover(traffic, rows, 16)
         traffic.requests += len(naming)
         traffic.asked += 16 * naming.size
-        traffic.wavefronts += taken
-        traffic.conflicts += taken - fewest
+        traffic.took(*matrix_wavefronts(rows.reshape(-1, 8)))
 
     return meter
 

@@ -40,6 +40,11 @@ class Traffic:
         """Take in bytes `first` to `end` of shared memory, the latter excluded."""
         self.first, self.end = min(self.first, first), max(self.end, end)
 
+    def took(self, wavefronts: int, fewest: int) -> None:
+        """Count an access of shared memory that took so many wavefronts, where without conflicts it takes `fewest`."""
+        self.wavefronts += wavefronts
+        self.conflicts += wavefronts - fewest
+
     @property
     def moved(self) -> int:
         """Bytes: whole sectors where sectors were counted, otherwise what was asked for."""
