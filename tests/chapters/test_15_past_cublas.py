@@ -132,9 +132,44 @@ def test_what_stands_before_the_cluster_still_multiplies(chapter: ModuleType, de
     agrees(chapter.without("split"), device, (30, 136, 200), plan)
 
 
+@pytest.mark.parametrize("rows", [139, 200, 257, 300, 777])
+@pytest.mark.parametrize("change", [{"bN": 64}, {"bN": 64, "cluster": 1}, {"bN": 64, "swap": True}], ids=str)
+def test_last_tiles_move_by_eight_rows_and_leave_their_neighbours_rows(
+    chapter: ModuleType, device: str, rows: int, change: dict[str, Any]
+) -> None:
+    """Every row is stored by one tile only: two stores of a row would be a race, which the emulator reports."""
+    shape = (136, rows // 8 * 8, 136) if change.get("swap") else (rows, 136, 136)
+    agrees(chapter, device, shape, chapter.Wide(**change, clusters=2))
+
+
+@pytest.mark.parametrize(("M", "bT", "parts"), [(1, 8, 2), (20, 24, 1), (40, 40, 4), (100, 104, 2), (200, 104, 1)])
+def test_tiles_of_few_rows_are_any_multiple_of_eight(
+    chapter: ModuleType, device: str, M: int, bT: int, parts: int
+) -> None:
+    for out in (BF16, FP32):
+        agrees(chapter, device, (M, 136, 264), chapter.Split(64, bT, parts), out=out)
+
+
+@pytest.mark.parametrize("together", [2, 4])
+@pytest.mark.parametrize("K", [64, 264, 1000])
+def test_k_tiles_are_requested_together(chapter: ModuleType, device: str, together: int, K: int) -> None:
+    """Also where their number is no multiple of those, or less than them."""
+    agrees(chapter, device, (13, 136, K), chapter.Split(64, 16, 1, together=together))
+    agrees(chapter, device, (60, 392, K), chapter.Wide(64, 80, 1, along="N", together=together, clusters=1))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 20), (20, 3), (9, 9), (1, 5), (5, 1)])
+def test_the_order_of_tiles_follows_the_shorter_side(chapter: ModuleType, rows: int, columns: int) -> None:
+    """All tiles once; of the first ones those next to each other lie along it, as many as eight."""
+    tiles = [tuple(tile) for tile in chapter.order_tensor(rows, columns, "group 8", "cpu").tolist()]
+    assert sorted(tiles) == [(m, n) for m in range(rows) for n in range(columns)]
+    first = tiles[: min(8, rows, columns)]
+    assert {n for _, n in first} == {0} if rows <= columns else {m for m, _ in first} == {0}
+
+
 def test_moved_tiles_cover_the_matrix_with_few_rows_beyond_it(chapter: ModuleType) -> None:
     """Stored pieces, those at or behind a tile's own place, are each row once; what is loaded reaches little beyond."""
-    for tile, piece in ((128, 64), (192, 64), (256, 64), (224, 32), (96, 32)):
+    for tile, piece in ((128, 8), (256, 8), (128, 64), (192, 64), (256, 64), (224, 32), (96, 32)):
         for size in (*range(1, 3 * tile, 7), 5000, 777):
             stored: list[int] = []
             for own in range(0, size + tile, tile):  # the last one is beyond: a cluster may have such a tile
@@ -169,12 +204,12 @@ def test_plans_that_cannot_be_made_are_refused(chapter: ModuleType) -> None:
         Wide(64, 80, 1, along="N"), Wide(swap=True, bN=208), Wide(bN=208), Wide(cluster=4, swap=True, bN=160),
         Split(bT=128, parts=1, per_sm=2), Split(bW=64, bT=256, parts=1, per_sm=2), Split(bT=256, parts=4),
         Wide(bN=288, overlap=False), Wide(bN=288, overlap=False, cluster=4, swap=True),
-        Split(64, 16, 1, 2, turned=True),
+        Split(64, 16, 1, 2, together=4),
     ]  # fmt: skip
     bad = [
         Wide(bN=250), Wide(bN=288), Wide(bM=192), Wide(consumers=1), Wide(out=4), Wide(bM=192, consumers=3),
-        dataclasses.replace(chapter.THREE, overlap=True), Split(bT=8), Split(bW=192), Split(bT=272), Split(parts=9),
-        Split(bT=240, parts=4), Split(parts=33), Wide(bN=304, overlap=False), Split(128, 128, 1, 2, turned=True),
+        dataclasses.replace(chapter.THREE, overlap=True), Split(bT=12), Split(bW=192), Split(bT=264), Split(parts=9),
+        Split(bT=240, parts=4), Split(parts=33), Wide(bN=304, overlap=False), Split(128, 128, 1, 2, together=4),
         Wide(along="K"), Split(bT=144, parts=1, per_sm=2),
         Wide(bN=208, cluster=4), Wide(64, 64, 2), Wide(bN=96, out=4), Wide(bN=96, overlap=False, swap=True, out=4),
     ]  # fmt: skip
@@ -330,7 +365,7 @@ def test_the_zoos_parts_have_a_row_for_every_shape(benched: tuple[ModuleType, li
         assert row["vendor"] == "torch" and row["cublaslt"] == "13.1.0" and row["model_us"] > 0 and row["plan"]
         assert row["dtype"] == ("float8_e4m3fn" if part == "types" else "bfloat16") and row["out"] == "bfloat16"
     parts = {name.removeprefix("benchmark_") for name in vars(chapter) if name.startswith("benchmark_")}
-    assert parts == {"squares", "odd", "layers", "few", "types", "steps", "tried"}
+    assert parts == {"squares", "odd", "layers", "few", "between", "types", "steps", "tried"}
 
 
 @pytest.mark.emulator
@@ -416,7 +451,7 @@ def test_the_page_shows_what_was_measured_and_what_failed(
     notebooks.load(CHAPTER, exercises.HELPER_TAGS).print_tried()
     said = capsys.readouterr().out
     for text in (
-        "5120x5120x5120 torch.bfloat16 has failed, and has no row", "geometric mean 0.500, lowest 0.500, 35 shapes",
+        "5120x5120x5120 torch.bfloat16 has failed, and has no row", "geometric mean 0.500, lowest 0.500, 43 shapes",
         "5000: 15 128x224, cluster 2", "<- the model's choice", "64x28672x4096 -> float32",
         "the reader began      -5 ns", "early launch, graph    sustained", "right  9, wrong  1", "ping-pong",
     ):  # fmt: skip
