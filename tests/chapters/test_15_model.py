@@ -40,12 +40,32 @@ def test_the_choice_for_any_shape_can_be_made(chapter: ModuleType) -> None:
         assert 0 < chapter.cost(M, N, K, plan, size)["seconds"] < 1
 
 
-PARTS: tuple[str, ...] = ("odd", "squares", "layers", "few", "between", "types")
 OTHERS = (  # no plans
     "torch", "cuBLASLt", " ahead", " ahead 2", " ping-pong", " hilbert", " group 4", " group 16", " summed in CTA 0",
     ", turned", " shifted", " shifted by one", " two at once", " four at once", " turned by four", " turned by eleven",
 )  # fmt: skip
+Key = tuple[Any, ...]  # M, N, K, and the types of A and C
 Times = dict[str, float]  # microseconds by the plan's name
+
+
+def key_of(row: dict[str, Any]) -> Key:
+    return row["M"], row["N"], row["K"], getattr(torch, row["dtype"]), getattr(torch, row["out"])
+
+
+def zoo_rows(chapter: ModuleType, method: str) -> list[tuple[Key, dict[str, Any]]]:
+    """The rows of all tables of the zoo that were measured in this way, with their keys."""
+    rows = [row for part in chapter.ZOO for row in bench.read(CHAPTER, part)["rows"]]
+    return [(key_of(row), row) for row in rows if row["method"].startswith(method)]
+
+
+def candidates(chapter: ModuleType, key: Key) -> dict[str, Any]:
+    """The plans among which the model chooses, by name and in its order."""
+    size, width = (torch.empty(0, dtype=each).element_size() for each in key[3:])
+    return {chapter.told(plan): plan for plan in chapter.candidates(*key[:3], size, width)}
+
+
+def seconds(chapter: ModuleType, key: Key, plan: Any) -> float:
+    return float(chapter.cost(*key[:3], plan, torch.empty(0, dtype=key[3]).element_size())["seconds"])
 
 
 def on_one_level(runs: list[Times]) -> Times:
@@ -67,32 +87,33 @@ def on_one_level(runs: list[Times]) -> Times:
 LAST = 18  # the run of the races with which the orders of tiles changed
 
 
-def kept_its_order(plan: Any, M: int, N: int) -> bool:
-    """Whether a plan's tiles are taken in the same order as before run `LAST`: along C's shorter side."""
-    if not hasattr(plan, "lies") or hasattr(plan, "bT"):
+def kept_its_order(chapter: ModuleType, plan: Any, M: int, N: int) -> bool:
+    """Whether a plan's tiles are taken in the same order as before run `LAST`, or are so many that it counts little.
+
+    The split kernel's are where there is one row of them, the persistent one's where they lay along C's shorter side.
+    """
+    if isinstance(plan, chapter.Split):
         return M <= plan.bT or M >= 512
     down, across = (N, M) if plan.swap else (M, N)
     return -(-down // (plan.bM * plan.lies[0])) <= -(-across // (plan.bN * plan.lies[1]))
 
 
-def as_now(chapter: ModuleType, key: tuple[Any, ...], us: Times) -> Times:
+def as_now(chapter: ModuleType, key: Key, us: Times) -> Times:
     """The times of plans whose kernels work in the same order today."""
-    size, width = (torch.empty(0, dtype=each).element_size() for each in key[3:])
-    plans = {chapter.told(plan): plan for plan in chapter.candidates(*key[:3], size, width)}
-    return {name: us[name] for name in us if name not in plans or kept_its_order(plans[name], *key[:2])}
+    plans = candidates(chapter, key)
+    return {name: us[name] for name in us if name not in plans or kept_its_order(chapter, plans[name], *key[:2])}
 
 
-def measured_plans(chapter: ModuleType) -> dict[tuple[Any, ...], Times]:
+def measured_plans(chapter: ModuleType) -> dict[Key, Times]:
     """Microseconds of each plan that was measured, by shape and types and by the plan's name; bursts."""
-    runs: dict[tuple[Any, ...], dict[Any, Times]] = {}
+    runs: dict[Key, dict[Any, Times]] = {}
     probes = records.read(CHAPTER, "probes")
-    tables = [row for part in PARTS for row in bench.read(CHAPTER, part)["rows"] if row["method"].startswith("burst")]
-    rows = [(row, "table", {row["plan"]: row["us"]}) for row in tables]
+    rows = [(row, "table", {row["plan"]: row["us"]}) for _, row in zoo_rows(chapter, "burst")]
     rows += [(row, "rivals", {row["plan"]: row["us"][0]}) for row in probes["rivals"]]
     rows += [(row, row["run"], {plan: us[0] for plan, us in row["us"].items()}) for row in probes["races"]]
     rows += [(row, f"duels {row['run']}", {plan: us[0] for plan, us in row["us"].items()}) for row in probes["duels"]]
     for row, run, us in rows:
-        key = row["M"], row["N"], row["K"], getattr(torch, row["dtype"]), getattr(torch, row["out"])
+        key = key_of(row)
         plans = {plan: time for plan, time in us.items() if not plan.endswith(OTHERS)}
         plans = plans if run == LAST else as_now(chapter, key, plans)
         runs.setdefault(key, {}).setdefault(run, {}).update(plans)
@@ -111,14 +132,12 @@ MISSED = {  # how much slower the choice is than the fastest that was measured, 
 }
 
 
-def slower_than_best(chapter: ModuleType, key: tuple[Any, ...], us: Times) -> float | None:
+def slower_than_best(chapter: ModuleType, key: Key, us: Times) -> float | None:
     """The time of the model's choice among the candidates that were measured, over the least of any plan.
 
     None if none of them is a candidate, as where tiles of few rows are 8 rows apart today.
     """
-    size, width = (torch.empty(0, dtype=each).element_size() for each in key[3:])
-    costs = {chapter.told(plan): chapter.cost(*key[:3], plan, size)["seconds"]
-             for plan in chapter.candidates(*key[:3], size, width) if chapter.told(plan) in us}  # fmt: skip
+    costs = {name: seconds(chapter, key, plan) for name, plan in candidates(chapter, key).items() if name in us}
     choice = next((plan for plan in costs if costs[plan] <= 1.01 * min(costs.values())), None)
     return us[choice] / min(us.values()) if choice else None
 
@@ -136,7 +155,7 @@ def test_its_choice_is_near_the_fastest_of_sustained_duels(chapter: ModuleType) 
     """Among the plans that took turns in windows: within 2 percent of the fastest, on average 0.3."""
     slower: dict[Any, float] = {}
     for row in records.read(CHAPTER, "probes")["duels"]:
-        key = *(row[name] for name in "MNK"), *(getattr(torch, row[name]) for name in ("dtype", "out"))
+        key = key_of(row)
         us = {plan: times[0] for plan, times in row["sustained_us"].items() if not plan.endswith(OTHERS)}
         us = as_now(chapter, key, us)
         if len(us) > 1 and (ratio := slower_than_best(chapter, key, us)):
@@ -181,17 +200,14 @@ def test_it_predicts_the_sustained_windows_of_the_zoo(chapter: ModuleType) -> No
     Its constants are fitted to bursts above all, between which and windows it lies. Two shapes stand apart.
     """
     apart = {(320, 9216, 3072): 0.81, (16384, 16384, 16384): 1.04}  # it is slow sustained; a plan of before, 256x192
-    ratios: dict[tuple[Any, ...], float] = {}
-    for row in (row for part in PARTS for row in bench.read(CHAPTER, part)["rows"]):
-        if row["M"] > chapter.FEW and row["method"].startswith("sustained"):
-            dtype, out = (torch.empty(0, dtype=getattr(torch, row[name])).element_size() for name in ("dtype", "out"))
-            shape = row["M"], row["N"], row["K"]
-            plans = [plan for plan in chapter.candidates(*shape, dtype, out) if chapter.told(plan) == row["plan"]]
-            expected = chapter.cost(*shape, plans[0], dtype)["seconds"] * 1e6
-            if shape in apart:
-                assert abs(expected / row["us"] - apart[shape]) < 0.01
+    ratios: dict[Key, float] = {}
+    for key, row in zoo_rows(chapter, "sustained"):
+        if key[0] > chapter.FEW:
+            ratio = seconds(chapter, key, candidates(chapter, key)[row["plan"]]) * 1e6 / row["us"]
+            if key[:3] in apart:
+                assert abs(ratio - apart[key[:3]]) < 0.01
             else:
-                ratios[(*shape, row["dtype"], row["out"])] = expected / row["us"]
+                ratios[key] = ratio
     assert len(ratios) >= 32
     assert not {shape: ratio for shape, ratio in ratios.items() if not 0.855 < ratio < 0.99}
     assert statistics.pstdev(ratios.values()) < 0.03
@@ -209,6 +225,14 @@ def test_an_sm_gets_a_share_of_the_memorys_bandwidth(chapter: ModuleType) -> Non
     for (shape, plan), measured in READING.items():
         expected = chapter.cost(*shape, chapter.Split(*plan), 2)["seconds"] * 1e6
         assert abs(expected / measured - 1) < 1 / 9, (shape, expected, measured)
+
+
+def test_neighbours_that_want_a_row_cost_l2_what_the_page_says() -> None:
+    """From tiles of 64 rows of W and 128 of X, and the other way round, each wanted by as many CTAs."""
+    probes = records.read(CHAPTER, "probes")["sharing"]
+    cycles = {(row["bW"], row["bT"], row["X asked by"]): row["cycles"] for row in probes}
+    cost = {n: (2 * cycles[64, 128, n] - cycles[128, 64, n]) / 192 for n in (1, 2, 4, 8, 16, 128)}  # of a row of X
+    assert {n: round(each, 1) for n, each in cost.items()} == {1: 4.1, 2: 3.4, 4: 2.9, 8: 2.2, 16: 1.6, 128: 1.3}
 
 
 def test_its_waves_are_counted_as_by_hand(chapter: ModuleType) -> None:
