@@ -78,17 +78,19 @@ def on_one_level(runs: list[Times]) -> Times:
     while left:
         left.sort(key=lambda run: -len(run.keys() & found.keys()))
         run = left.pop(0)
+        if found and not run.keys() & found.keys():
+            continue  # nothing says how it compares
         shared = [statistics.median(found[plan]) / us for plan, us in run.items() if plan in found]
         for plan, us in run.items():
             found.setdefault(plan, []).append(us * (statistics.median(shared) if shared else 1.0))
     return {plan: statistics.median(us) for plan, us in found.items()}
 
 
-LAST = 18  # the run of the races with which the orders of tiles changed
+ORDERS, SUMS = 18, 19  # the runs of the races with which the orders of tiles, and who adds up the sums, changed
 
 
 def kept_its_order(chapter: ModuleType, plan: Any, M: int, N: int) -> bool:
-    """Whether a plan's tiles are taken in the same order as before run `LAST`, or are so many that it counts little.
+    """Whether a plan's tiles are taken in the same order as before run `ORDERS`, or are so many that it counts little.
 
     The split kernel's are where there is one row of them, the persistent one's where they lay along C's shorter side.
     """
@@ -98,10 +100,20 @@ def kept_its_order(chapter: ModuleType, plan: Any, M: int, N: int) -> bool:
     return -(-down // (plan.bM * plan.lies[0])) <= -(-across // (plan.bN * plan.lies[1]))
 
 
-def as_now(chapter: ModuleType, key: Key, us: Times) -> Times:
-    """The times of plans whose kernels work in the same order today."""
+def kept_its_adders(chapter: ModuleType, plan: Any) -> bool:
+    """Whether as many CTAs add up a plan's sums as before run `SUMS`, when each had to have 16 columns, not eight."""
+    return not isinstance(plan, chapter.Split) or plan.adders == 1 or plan.columns % 16 == 0
+
+
+def as_now(chapter: ModuleType, key: Key, us: Times, run: int = 0) -> Times:
+    """The times of plans whose kernels work in the same way today as in that run, by default an early one."""
     plans = candidates(chapter, key)
-    return {name: us[name] for name in us if name not in plans or kept_its_order(chapter, plans[name], *key[:2])}
+    return {
+        name: us[name] for name in us
+        if name not in plans
+        or (run >= ORDERS or kept_its_order(chapter, plans[name], *key[:2]))
+        and (run >= SUMS or kept_its_adders(chapter, plans[name]))
+    }  # fmt: skip
 
 
 def measured_plans(chapter: ModuleType) -> dict[Key, Times]:
@@ -115,7 +127,7 @@ def measured_plans(chapter: ModuleType) -> dict[Key, Times]:
     for row, run, us in rows:
         key = key_of(row)
         plans = {plan: time for plan, time in us.items() if not plan.endswith(OTHERS)}
-        plans = plans if run == LAST else as_now(chapter, key, plans)
+        plans = as_now(chapter, key, plans, run if isinstance(run, int) else 0)
         runs.setdefault(key, {}).setdefault(run, {}).update(plans)
     return {key: on_one_level([run for run in found.values() if run]) for key, found in runs.items()}
 

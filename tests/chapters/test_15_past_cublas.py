@@ -92,6 +92,8 @@ def test_every_split_that_the_model_chooses_in_the_zoo_multiplies_ragged_matrice
         ({"bM": 64, "bN": 80, "consumers": 1, "along": "N"}, BF16),
         ({"bM": 64, "bN": 48, "consumers": 1}, FP32),
         ({"bM": 192, "bN": 192, "consumers": 3, "cluster": 1, "overlap": False}, BF16),
+        ({"bM": 192, "bN": 112, "consumers": 3, "along": "N"}, BF16),
+        ({"bM": 192, "bN": 160, "consumers": 3, "overlap": False, "swap": True}, BF16),
     ],
     ids=str,
 )
@@ -100,7 +102,12 @@ def test_tiles_that_the_tuner_may_try(chapter: ModuleType, device: str, change: 
     agrees(chapter, device, (392, 136, 136), chapter.Wide(**{**change, "overlap": overlap}, clusters=2), out=out)
 
 
-@pytest.mark.parametrize("plan", [{"parts": 8, "bW": 64, "bT": 16}, {"bT": 256, "parts": 2}], ids=str)
+@pytest.mark.parametrize(
+    "plan",
+    [{"parts": 8, "bW": 64, "bT": 16}, {"bT": 256, "parts": 2}, {"bT": 72, "parts": 3}, {"bT": 40, "parts": 5},
+     {"bT": 24, "parts": 6}],
+    ids=str,
+)  # fmt: skip
 def test_splits_that_the_tuner_may_try(chapter: ModuleType, device: str, plan: dict[str, Any]) -> None:
     agrees(chapter, device, (20, 136, 520), chapter.Split(**plan), FP16)
 
@@ -204,7 +211,7 @@ def test_plans_that_cannot_be_made_are_refused(chapter: ModuleType) -> None:
         Wide(64, 80, 1, along="N"), Wide(swap=True, bN=208), Wide(bN=208), Wide(cluster=4, swap=True, bN=160),
         Split(bT=128, parts=1, per_sm=2), Split(bW=64, bT=256, parts=1, per_sm=2), Split(bT=256, parts=4),
         Wide(bN=288, overlap=False), Wide(bN=288, overlap=False, cluster=4, swap=True),
-        Split(64, 16, 1, 2, together=4),
+        Split(64, 16, 1, 2, together=4), Split(bT=48, parts=3), Wide(192, 192, 3, overlap=False), Wide(192, 128, 3),
     ]  # fmt: skip
     bad = [
         Wide(bN=250), Wide(bN=288), Wide(bM=192), Wide(consumers=1), Wide(out=4), Wide(bM=192, consumers=3),
@@ -212,6 +219,7 @@ def test_plans_that_cannot_be_made_are_refused(chapter: ModuleType) -> None:
         Split(bT=240, parts=4), Split(parts=33), Wide(bN=304, overlap=False), Split(128, 128, 1, 2, together=4),
         Wide(along="K"), Split(bT=144, parts=1, per_sm=2),
         Wide(bN=208, cluster=4), Wide(64, 64, 2), Wide(bN=96, out=4), Wide(bN=96, overlap=False, swap=True, out=4),
+        Wide(192, 208, 3, overlap=False), Wide(192, 160, 3),
     ]  # fmt: skip
     assert [chapter.refusal(plan, 4096) for plan in good] == [""] * len(good)
     assert all(chapter.refusal(plan, 4096) for plan in bad)
@@ -238,7 +246,7 @@ def test_tiles_that_are_not_refused_keep_their_accumulators_in_registers(chapter
     order = chapter.from_dlpack(chapter.order_tensor(1, 1, "row", device)).mark_layout_dynamic()
     for plan in (
         Wide(64, 224, 1, along="N"), Wide(128, 224, swap=True), Wide(256, 192, along="N", overlap=False),
-        Wide(256, 176, along="N", overlap=False, swap=True),
+        Wide(256, 176, along="N", overlap=False, swap=True), Wide(192, 128, 3), Wide(192, 192, 3, overlap=False),
     ):  # fmt: skip
         assert not chapter.refusal(plan, 4096)
         info = inspect(
@@ -365,7 +373,7 @@ def test_the_zoos_parts_have_a_row_for_every_shape(benched: tuple[ModuleType, li
         assert row["vendor"] == "torch" and row["cublaslt"] == "13.1.0" and row["model_us"] > 0 and row["plan"]
         assert row["dtype"] == ("float8_e4m3fn" if part == "types" else "bfloat16") and row["out"] == "bfloat16"
     parts = {name.removeprefix("benchmark_") for name in vars(chapter) if name.startswith("benchmark_")}
-    assert parts == {"squares", "odd", "layers", "few", "between", "types", "steps", "tried"}
+    assert parts == {"squares", "odd", "layers", "few", "between", "unseen", "types", "steps", "tried"}
 
 
 @pytest.mark.emulator
@@ -451,7 +459,9 @@ def test_the_page_shows_what_was_measured_and_what_failed(
     notebooks.load(CHAPTER, exercises.HELPER_TAGS).print_tried()
     said = capsys.readouterr().out
     for text in (
-        "5120x5120x5120 torch.bfloat16 has failed, and has no row", "geometric mean 0.500, lowest 0.500, 43 shapes",
+        "5120x5120x5120 torch.bfloat16 has failed, and has no row",
+        "all, bursts: geometric mean 0.500, lowest 0.500, 51 shapes",
+        "unseen, sustained: geometric mean 0.500, lowest 0.500, 8 shapes",
         "5000: 15 128x224, cluster 2", "<- the model's choice", "64x28672x4096 -> float32",
         "the reader began      -5 ns", "early launch, graph    sustained", "right  9, wrong  1", "ping-pong",
     ):  # fmt: skip
