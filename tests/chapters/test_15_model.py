@@ -133,14 +133,18 @@ def measured_plans(chapter: ModuleType) -> dict[Key, Times]:
 
 
 MISSED = {  # how much slower the choice is than the fastest that was measured, at most, where it is above 2 percent
-    (50, 14336, 4096, BF16, BF16): 1.05,  # clusters of four along N; not seen elsewhere
-    (512, 4096, 4096, BF16, BF16): 1.045,  # ties within the spread: by turns 128x128 is ahead
-    (256, 4096, 4096, BF16, BF16): 1.04,  # the weights shared in a cluster are ahead of K in two parts
-    (2048, 2048, 768, BF16, BF16): 1.04,  # two small CTAs on an SM are ahead in bursts, and behind sustained
+    (50, 14336, 4096, BF16, BF16): 1.075,  # clusters of four along N; not seen elsewhere
+    (300, 5000, 2000, BF16, BF16): 1.065,  # small CTAs, two on an SM, for clusters of four
+    (128, 4096, 4096, BF16, BF16): 1.055,  # K in two parts, for clusters of two
+    (320, 9216, 3072, BF16, BF16): 1.05,  # in duels of two days it is level, in windows ahead
+    (96, 5120, 17920, BF16, BF16): 1.04,  # the same tiles, stored while nothing is multiplied
+    (4096, 1536, 2048, BF16, BF16): 1.03,  # in windows it is ahead
+    (5000, 5000, 5000, BF16, BF16): 1.03,
     (128, 8192, 28672, BF16, BF16): 1.03,  # sustained, it is the fastest
-    (896, 2560, 9728, BF16, BF16): 1.03,  # 128x152 by the split kernel, for 128x144 by the persistent one
-    (1024, 6144, 4096, BF16, BF16): 1.025,  # 256x192 draws less power than the model says
-    (5000, 5000, 5000, BF16, BF16): 1.025,
+    (20, 16384, 3072, BF16, BF16): 1.025,
+    (64, 18432, 3072, BF16, BF16): 1.025,
+    (64, 4096, 4096, BF16, BF16): 1.025,
+    (384, 6144, 4096, BF16, BF16): 1.025,
 }
 
 
@@ -158,13 +162,16 @@ def test_its_choice_is_within_two_percent_of_the_fastest_that_was_measured(chapt
     """In bursts, of those plans within a hundredth of the least cost the first."""
     plans = {key: us for key, us in measured_plans(chapter).items() if len(us) > 1}
     slower = {key: ratio for key, us in plans.items() if (ratio := slower_than_best(chapter, key, us))}
-    assert len(slower) >= 74
+    assert len(slower) >= 98
     assert not {key: ratio for key, ratio in slower.items() if ratio > MISSED.get(key, 1.02)}
-    assert statistics.mean(slower.values()) < 1.007
+    assert statistics.mean(slower.values()) < 1.0075
 
 
 def test_its_choice_is_near_the_fastest_of_sustained_duels(chapter: ModuleType) -> None:
-    """Among the plans that took turns in windows: within 2 percent of the fastest, on average 0.3."""
+    """Among the plans that took turns in windows: within 2 percent of the fastest, on average 0.3.
+
+    Runs 3 and 4 have two windows of each, which differ by up to 3 percent: within 3.5, on average 0.9.
+    """
     slower: dict[Any, float] = {}
     for row in records.read(CHAPTER, "probes")["duels"]:
         key = key_of(row)
@@ -172,8 +179,9 @@ def test_its_choice_is_near_the_fastest_of_sustained_duels(chapter: ModuleType) 
         us = as_now(chapter, key, us)
         if len(us) > 1 and (ratio := slower_than_best(chapter, key, us)):
             slower[row["run"], key] = ratio
-    assert len(slower) == 32
-    assert max(slower.values()) < 1.02 and statistics.mean(slower.values()) < 1.003, slower
+    for runs, count, most, mean in (((0, 1, 2), 29, 1.02, 1.003), ((3, 4), 23, 1.035, 1.009)):
+        found = [ratio for (run, _), ratio in slower.items() if run in runs]
+        assert len(found) == count and max(found) < most and statistics.mean(found) < mean, slower
 
 
 def test_few_rows_get_a_tile_of_at_most_64(chapter: ModuleType) -> None:
@@ -209,34 +217,26 @@ def test_it_predicts_what_was_measured_of_large_products(chapter: ModuleType) ->
 def test_it_predicts_the_sustained_windows_of_the_zoo(chapter: ModuleType) -> None:
     """Of more than 128 rows, 2 s long: from 0.855 to 0.99 of what was measured, and the same for all within 3 percent.
 
-    Its constants are fitted to bursts above all, between which and windows it lies. Two shapes stand apart.
+    Its constants are fitted to bursts above all, between which and windows it lies.
     """
-    apart = {(320, 9216, 3072): 0.81, (16384, 16384, 16384): 1.04}  # it is slow sustained; a plan of before, 256x192
-    ratios: dict[Key, float] = {}
-    for key, row in zoo_rows(chapter, "sustained"):
-        if key[0] > chapter.FEW:
-            ratio = seconds(chapter, key, candidates(chapter, key)[row["plan"]]) * 1e6 / row["us"]
-            if key[:3] in apart:
-                assert abs(ratio - apart[key[:3]]) < 0.01
-            else:
-                ratios[key] = ratio
-    assert len(ratios) >= 32
+    ratios = {
+        key: seconds(chapter, key, candidates(chapter, key)[row["plan"]]) * 1e6 / row["us"]
+        for key, row in zoo_rows(chapter, "sustained") if key[0] > chapter.FEW
+    }  # fmt: skip
+    assert len(ratios) >= 40
     assert not {shape: ratio for shape, ratio in ratios.items() if not 0.855 < ratio < 0.99}
     assert statistics.pstdev(ratios.values()) < 0.03
 
 
-READING = {  # microseconds of few rows, for which the time is that of reading the weights, in CUDA graphs on an H200
-    ((64, 10240, 8192), (128, 64, 1)): 56.5,  # 80 CTAs
-    ((1, 6144, 4096), (64, 16, 1)): 15.6,  # 96
-    ((16, 4096, 14336), (64, 16, 2)): 29.9,  # 128
-}
-
-
-def test_an_sm_gets_a_share_of_the_memorys_bandwidth(chapter: ModuleType) -> None:
-    """Within a ninth; as if 80 SMs could draw all of it, the first would take 42."""
-    for (shape, plan), measured in READING.items():
-        expected = chapter.cost(*shape, chapter.Split(*plan), 2)["seconds"] * 1e6
-        assert abs(expected / measured - 1) < 1 / 9, (shape, expected, measured)
+def test_it_predicts_products_of_few_rows(chapter: ModuleType) -> None:
+    """Up to 128 rows, whose time is that of reading weights, if those take 5 us or longer: within a tenth."""
+    few = [(key, row) for key, row in zoo_rows(chapter, "burst") if key[0] <= chapter.FEW]
+    ratios = {
+        key: seconds(chapter, key, candidates(chapter, key)[row["plan"]]) * 1e6 / row["us"]
+        for key, row in few if key[1] * key[2] * torch.empty(0, dtype=key[3]).element_size() > 5e-6 * chapter.MEMORY
+    }  # fmt: skip
+    assert len(ratios) >= 9
+    assert not {shape: ratio for shape, ratio in ratios.items() if not 0.9 < ratio < 1.1}
 
 
 def test_neighbours_that_want_a_row_cost_l2_what_the_page_says() -> None:
