@@ -120,6 +120,7 @@ def measured_plans(chapter: ModuleType) -> dict[Key, Times]:
     """Microseconds of each plan that was measured, by shape and types and by the plan's name; bursts."""
     runs: dict[Key, dict[Any, Times]] = {}
     probes = records.read(CHAPTER, "probes")
+    rows: list[tuple[dict[str, Any], int | str, Times]]
     rows = [(row, "table", {row["plan"]: row["us"]}) for _, row in zoo_rows(chapter, "burst")]
     rows += [(row, "rivals", {row["plan"]: row["us"][0]}) for row in probes["rivals"]]
     rows += [(row, row["run"], {plan: us[0] for plan, us in row["us"].items()}) for row in probes["races"]]
