@@ -14,13 +14,14 @@ GPU host and writes `book/data/NAME.json`; `recorded("NAME")` in another cell pr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import re
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +29,7 @@ from cutetut import hardware
 from cutetut.columns import aligned
 from cutetut.course import notebooks, provenance
 from cutetut.measure import rungs, turns
+from cutetut.measure.journal import Journal
 
 WARM_UP = 10  # launches of each before anything is timed
 BURST = 40  # launches back to back, after a rest: what a GPU does while it is cool
@@ -141,7 +143,15 @@ def compare(
         labels[rungs.MARK] = True
     if unit != TFLOPS:
         labels["unit"] = unit
-    return measure(ours, vendor, flops=flops, labels={**size, **labels}, seconds=seconds, timer=CudaTimer())
+    labels = {**size, **labels}
+    sides = sorted(vendor) if isinstance(vendor, Mapping) else []
+    what = {"labels": labels, "sides": sides, "flops": flops, "seconds": seconds}
+    if _journal is not None and (rows := _journal.take(what)):
+        return rows
+    rows = measure(ours, vendor, flops=flops, labels=labels, seconds=seconds, timer=CudaTimer())
+    if _journal is not None:
+        _journal.add(what, rows)
+    return rows
 
 
 def measure(
@@ -225,9 +235,26 @@ def _take_turns(
     return times
 
 
+_journal: Journal | None = None  # of the table that is being measured
+
+
+@contextlib.contextmanager
+def _journaled(path: Path, of: Mapping[str, Any]) -> Iterator[Journal]:
+    """Whatever is compared in the body is written down, and what was before a run was cut off is not measured again."""
+    global _journal
+    _journal = Journal(path, of)
+    if found := len(_journal):
+        print(f"comparisons taken over from a run that was cut off: {found}; to measure them again, delete {path}")
+    try:
+        yield _journal
+    finally:
+        _journal = None
+
+
 def run(name: str, part: str = "") -> Path:
     """Call a notebook's `benchmark()` on this GPU, write `book/data/<name>.json` and print its table.
 
+    If it is cut off, the comparisons that were done stand in `.cache/measured`, and the next run goes on behind them.
     part: of a benchmark that would take too long in one piece: its function is `benchmark_<part>`, and its table
     `book/data/<name>_<part>.json`. Raises provenance.NotRecordable without a Hopper GPU, NeedsGPU if the emulator was
     asked for, BenchError if the rows are malformed or the file cannot be written, and NotebookError if the notebook has
@@ -238,11 +265,15 @@ def run(name: str, part: str = "") -> Path:
     function = f"benchmark_{part}" if part else "benchmark"
     if not callable(getattr(module, function, None)):
         raise BenchError(f"{chapter.name}: a cell tagged `bench` must define `def {function}()`, which returns rows")
-    with turns.taken():
-        measured = getattr(module, function)()
-    rows = rungs.marked(chapter.name, validated(measured, chapter.name))
     head = {"notebook": chapter.name, "provenance": facts, "code_hash": chapter.code_hash(BENCH_TAGS)}
-    return _write(head, rows, rows, part)
+    machine = {key: value for key, value in facts.items() if key != "date"}
+    path = notebooks.project_root() / ".cache" / "measured" / f"{stem(chapter.name, part)}.jsonl"
+    with turns.taken(), _journaled(path, head | {"provenance": machine}) as journal:
+        measured = getattr(module, function)()
+        rows = rungs.marked(chapter.name, validated(measured, chapter.name))
+        path = _write(head, rows, rows, part)
+        journal.end()
+    return path
 
 
 def add(name: str, expression: str) -> Path:

@@ -248,6 +248,77 @@ def test_a_further_column_may_be_measured_for_some_rows_only(benched):
     assert [len(line) for line in lines[3:]] == [4, 4, 4]
 
 
+COMPARES = """
+sizes = (128, 256, 128)
+
+
+def benchmark():
+    rows = []
+    for M in sizes:
+        rows += bench.compare(lambda: "ours", lambda: "vendor", flops=2e9, size={"M": M}, vendor_name="cuBLAS")
+    return rows
+"""
+
+
+@pytest.fixture
+def compared(benched, monkeypatch):
+    """A notebook with three comparisons, two of them alike; the sizes measured, the first of which takes 1 ms."""
+    done = []
+
+    def measure(ours, vendor, *, labels, **settings):
+        if labels["M"] == 256 and len(done) == 1:
+            raise KeyboardInterrupt  # cut off, as by the end of a loan
+        done.append(labels["M"])
+        return [{**ROW, **labels, "ours_us": float(len(done))}]
+
+    monkeypatch.setattr(bench, "measure", measure)
+    monkeypatch.setattr(bench, "CudaTimer", lambda: None)
+    benched(f"from cutetut.measure import bench\n{COMPARES}")
+    return done
+
+
+def test_a_measurement_that_was_cut_off_goes_on_where_it_stopped(compared, project, capsys):
+    with pytest.raises(KeyboardInterrupt):
+        bench.run("04_a")
+    assert compared == [128] and not (project / "book" / "data" / "04_a.json").exists()
+    (kept,) = (project / ".cache" / "measured").iterdir()
+    kept.write_text(kept.read_text() + '["cut o')
+    compared.append(0)  # so that it is not cut off again
+    content = json.loads(bench.run("04_a").read_text())
+    assert compared == [128, 0, 256, 128], "the first is not measured again, the other of its size is"
+    assert [row["ours_us"] for row in content["rows"]] == [1.0, 3.0, 4.0]
+    said = capsys.readouterr().out
+    assert f"comparisons taken over from a run that was cut off: 1; to measure them again, delete {kept}" in said
+    assert not kept.exists()
+
+
+@pytest.mark.parametrize("what", ["code", "machine", "damaged"])
+def test_what_was_measured_of_other_code_or_elsewhere_is_not_taken_over(
+    compared, benched, project, monkeypatch, capsys, what
+):
+    with pytest.raises(KeyboardInterrupt):
+        bench.run("04_a")
+    (kept,) = (project / ".cache" / "measured").iterdir()
+    if what == "code":
+        benched(f"from cutetut.measure import bench\n{COMPARES}# edited\n")
+    elif what == "machine":
+        monkeypatch.setattr(provenance, "collect", lambda: FACTS | {"driver": "590.1"})
+    else:
+        kept.write_text("\0" + kept.read_text())
+    compared.append(0)
+    bench.run("04_a")
+    assert compared == [128, 0, 128, 256, 128] and "taken over" not in capsys.readouterr().out
+
+
+def test_another_day_does_not_matter(compared, monkeypatch):
+    with pytest.raises(KeyboardInterrupt):
+        bench.run("04_a")
+    monkeypatch.setattr(provenance, "collect", lambda: FACTS | {"date": "2026-01-03"})
+    compared.append(0)
+    content = json.loads(bench.run("04_a").read_text())
+    assert compared == [128, 0, 256, 128] and content["provenance"]["date"] == "2026-01-03"
+
+
 def test_recorded_says_when_the_kernels_have_changed(benched, capsys):
     benched(f"def benchmark():\n    return [{ROW!r}]")
     bench.run("04_a")

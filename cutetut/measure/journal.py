@@ -1,0 +1,68 @@
+"""What a measurement has measured so far: where it is cut off, the next one goes on behind it.
+
+A table takes minutes, and a GPU host may be gone before they are over. So each comparison goes into a file once it
+is done, and a later run of the same code on a machine of the same kind takes it from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Rows = list[dict[str, Any]]
+
+
+class Journal:
+    """The rows of finished comparisons, by what was compared; several of the same in their order.
+
+    path: a file of JSON lines, the first of which says of what code and machine they are. One of another code or
+    machine, or a damaged one, counts as empty and is overwritten. A last line that was cut off is left out.
+    """
+
+    def __init__(self, path: Path, of: Mapping[str, Any]) -> None:
+        self.path, self._of = path, json.dumps(of, sort_keys=True)
+        self._rows: dict[str, list[Rows]] = {}
+        try:
+            first, *lines = path.read_text().splitlines()
+        except (OSError, ValueError):
+            first, lines = "", []
+        self._begun = first == self._of
+        for line in lines if self._begun else []:
+            try:
+                key, rows = json.loads(line)
+            except ValueError:
+                continue
+            self._rows.setdefault(key, []).append(rows)
+
+    def __len__(self) -> int:
+        """Comparisons that have not been taken yet."""
+        return sum(map(len, self._rows.values()))
+
+    def take(self, what: Mapping[str, Any]) -> Rows | None:
+        """The rows of a comparison that is done, once; None if it has to be measured."""
+        left = self._rows.get(_key(what))
+        return left.pop(0) if left else None
+
+    def add(self, what: Mapping[str, Any], rows: Rows) -> None:
+        """Write down a comparison. Where the file cannot be written, it is lost if the measurement is cut off."""
+        line = f"{json.dumps([_key(what), rows])}\n"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a" if self._begun else "w") as file:
+                file.write(line if self._begun else f"{self._of}\n{line}")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            return
+        self._begun = True
+
+    def end(self) -> None:
+        """All is measured, and stands elsewhere."""
+        self.path.unlink(missing_ok=True)
+
+
+def _key(what: Mapping[str, Any]) -> str:
+    return json.dumps(what, sort_keys=True, default=str)
