@@ -263,7 +263,7 @@ def benchmark():
 @pytest.fixture
 def compared(benched, monkeypatch):
     """A notebook with three comparisons, two of them alike; the sizes measured, the first of which takes 1 ms."""
-    done = []
+    done: list[int] = []
 
     def measure(ours, vendor, *, labels, **settings):
         if labels["M"] == 256 and len(done) == 1:
