@@ -171,7 +171,7 @@ def test_its_choice_is_within_two_percent_of_the_fastest_that_was_measured(chapt
 def test_its_choice_is_near_the_fastest_of_sustained_duels(chapter: ModuleType) -> None:
     """Among the plans that took turns in windows: within 2 percent of the fastest, on average 0.3.
 
-    Runs 3 and 4 have two windows of each, which differ by up to 3 percent: within 3.5, on average 0.9.
+    Runs 3 and 4 have two windows of each, which differ by up to 6 percent: within 3.5, on average 0.9.
     """
     slower: dict[Any, float] = {}
     for row in records.read(CHAPTER, "probes")["duels"]:
