@@ -266,9 +266,8 @@ def run(name: str, part: str = "") -> Path:
     if not callable(getattr(module, function, None)):
         raise BenchError(f"{chapter.name}: a cell tagged `bench` must define `def {function}()`, which returns rows")
     head = {"notebook": chapter.name, "provenance": facts, "code_hash": chapter.code_hash(BENCH_TAGS)}
-    machine = {key: value for key, value in facts.items() if key != "date"}
-    path = notebooks.project_root() / ".cache" / "measured" / f"{stem(chapter.name, part)}.jsonl"
-    with turns.taken(), _journaled(path, head | {"provenance": machine}) as journal:
+    kept = notebooks.project_root() / ".cache" / "measured" / f"{stem(chapter.name, part)}.jsonl"
+    with turns.taken(), _journaled(kept, head | {"provenance": _machine(facts)}) as journal:
         measured = getattr(module, function)()
         rows = rungs.marked(chapter.name, validated(measured, chapter.name))
         path = _write(head, rows, rows, part)
@@ -289,8 +288,8 @@ def add(name: str, expression: str) -> Path:
     again = f"measure all: python -m cutetut bench {stem}"
     if content["code_hash"] != chapter.code_hash(BENCH_TAGS):
         raise BenchError(f"{stem} has changed since its table was measured, and rows must be of one kernel; {again}")
-    for key, value in facts.items():
-        if key != "date" and value != content["provenance"].get(key):
+    for key, value in _machine(facts).items():
+        if value != content["provenance"].get(key):
             there = content["provenance"].get(key)
             raise BenchError(f"{stem}'s table was measured with {key} {there}, this machine has {value}; {again}")
     try:
@@ -303,6 +302,11 @@ def add(name: str, expression: str) -> Path:
     rows = rungs.marked(stem, validated(measured, stem))
     before = content.pop("rows")
     return _write({**content, "added": [*content.get("added", []), expression]}, [*before, *rows], rows)
+
+
+def _machine(facts: Mapping[str, str]) -> dict[str, str]:
+    """Of a measurement's facts those that have to agree where rows of two days are to stand in one table."""
+    return {key: value for key, value in facts.items() if key != "date"}
 
 
 def _ready(name: str) -> tuple[notebooks.Notebook, dict[str, str]]:

@@ -19,11 +19,12 @@ class Journal:
     """The rows of finished comparisons, by what was compared; several of the same in their order.
 
     path: a file of JSON lines, the first of which says of what code and machine they are. One of another code or
-    machine, or a damaged one, counts as empty and is overwritten. A last line that was cut off is left out.
+    machine, or a damaged one, counts as empty and is overwritten. A line that was cut off is left out: what is written
+    behind it begins a line of its own.
     """
 
     def __init__(self, path: Path, of: Mapping[str, Any]) -> None:
-        self.path, self._of = path, json.dumps(of, sort_keys=True)
+        self._path, self._of = path, json.dumps(of, sort_keys=True)
         self._rows: dict[str, list[Rows]] = {}
         try:
             first, *lines = path.read_text().splitlines()
@@ -48,11 +49,11 @@ class Journal:
 
     def add(self, what: Mapping[str, Any], rows: Rows) -> None:
         """Write down a comparison. Where the file cannot be written, it is lost if the measurement is cut off."""
-        line = f"{json.dumps([_key(what), rows])}\n"
+        line = f"\n{json.dumps([_key(what), rows])}\n"
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a" if self._begun else "w") as file:
-                file.write(line if self._begun else f"{self._of}\n{line}")
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a" if self._begun else "w") as file:
+                file.write(line if self._begun else self._of + line)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError:
@@ -61,7 +62,7 @@ class Journal:
 
     def end(self) -> None:
         """All is measured, and stands elsewhere."""
-        self.path.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
 
 
 def _key(what: Mapping[str, Any]) -> str:

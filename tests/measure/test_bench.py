@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from cutetut.course import exemptions, notebooks, provenance
-from cutetut.measure import bench
+from cutetut.measure import bench, journal
 from cutetut.measure.bench import BenchError, NeedsGPU
 from tests.facts import FACTS
 
@@ -262,12 +262,12 @@ def benchmark():
 
 @pytest.fixture
 def compared(benched, monkeypatch):
-    """A notebook with three comparisons, two of them alike; the sizes measured, the first of which takes 1 ms."""
+    """A notebook with three comparisons, two of them alike, and the sizes measured; it is cut off behind the first."""
     done: list[int] = []
 
     def measure(ours, vendor, *, labels, **settings):
         if labels["M"] == 256 and len(done) == 1:
-            raise KeyboardInterrupt  # cut off, as by the end of a loan
+            raise KeyboardInterrupt
         done.append(labels["M"])
         return [{**ROW, **labels, "ours_us": float(len(done))}]
 
@@ -290,6 +290,17 @@ def test_a_measurement_that_was_cut_off_goes_on_where_it_stopped(compared, proje
     said = capsys.readouterr().out
     assert f"comparisons taken over from a run that was cut off: 1; to measure them again, delete {kept}" in said
     assert not kept.exists()
+
+
+def test_what_is_written_behind_a_line_that_was_cut_off_is_not_lost(tmp_path):
+    """As where a measurement is cut off a second time."""
+    path, of = tmp_path / "a.jsonl", {"code": 1}
+    journal.Journal(path, of).add({"M": 1}, [ROW])
+    for M in (2, 3):
+        path.write_text(path.read_text() + '["cut o')
+        journal.Journal(path, of).add({"M": M}, [ROW])
+    again = journal.Journal(path, of)
+    assert [again.take({"M": M}) for M in (1, 2, 3, 3)] == [[ROW], [ROW], [ROW], None]
 
 
 @pytest.mark.parametrize("what", ["code", "machine", "damaged"])
