@@ -18,6 +18,7 @@ from ..checks.async_ordering import AsyncOrdering
 from ..checks.shadow import CHUNK
 from ..checks.swizzles import Swizzles
 from ..checks.tensormaps import TensorMaps
+from ..checks.unloaded_rows import UnloadedRows
 from ..errors import IllegalInstruction, Misaligned, OutOfBounds
 from ..findings import Location
 from ..machine.access import GPU, Access, Kind
@@ -27,6 +28,7 @@ from ..machine.operands import address_of, addresses, elements_of
 from ..machine.pending import Operation
 from ..machine.ranges import consecutive
 from ..numbers.reductions import ELEMENTS, OPERATIONS, update
+from ..numbers.rounding import UINT
 from ..ptx.syntax import Group, Operand
 from .bulk_groups import BulkGroups
 from .mbarrier import Mbarriers
@@ -71,6 +73,10 @@ class Box:
     def existing(self, positions: np.ndarray) -> np.ndarray:
         """Those of `globally` or `shared` that lie inside the tensor."""
         return positions.ravel() if self.inside is None else positions[self.inside]
+
+    def beyond(self) -> np.ndarray:
+        """Those of `shared` that lie outside."""
+        return self.shared[:0].ravel() if self.inside is None else self.shared[~self.inside]
 
 
 def locate_box(tensor: TensorMap, coordinates: list[int], window: int, by_element: bool, store: bool) -> Box:
@@ -417,9 +423,14 @@ def _issue_store(
     captured: list[np.ndarray] = []
     unit = MOVED[box.unit]
 
+    def elements(positions: np.ndarray) -> np.ndarray:
+        found: np.ndarray = unit[index(positions + host, box.unit)]
+        return found.view(UINT[tensor.nbytes])
+
     def read() -> None:
         if not captured:
             captured.append(unit[source])
+            machine.unit(UnloadedRows).stored(tensor.element, elements, box.existing(box.shared), box.beyond())
             operation.reads = ()
 
     def run() -> None:

@@ -214,7 +214,7 @@ class Product:
         if sources is None:
             sources = self.sources[bits] = self._located(bits, group)
         base, shared, order = int(machine.shared.base[group]), machine.shared, machine.unit(AsyncOrdering)
-        state.operands.check(sources.places, base, group, self.inst)
+        unwritten = state.operands.check(sources.places, base, group, self.inst)
         chunks, reads = sources.at(base, shared.origin)
         agent = state.agent(group)
         time = order.next_time(agent)
@@ -222,6 +222,8 @@ class Product:
 
         def run() -> None:
             product = multiply(self._left(sources, base, group), self._read(sources, base, group, -1))
+            if unwritten is not None and self.shape.d != "s32":
+                product[unwritten] = np.nan
             state.accumulate(self.d, group, self.shape.d, product, keep, self.shape.saturate)
             state.finished(operation)
 

@@ -17,6 +17,7 @@ from ..checks.async_ordering import AsyncOrdering
 from ..checks.remembered import Known
 from ..checks.shadow import CHUNK
 from ..checks.swizzles import Swizzles
+from ..checks.unloaded_rows import UnloadedRows
 from ..machine.memory import CHUNKS, SHARED_BASE, chunk_index
 from ..machine.ranges import joined
 from ..machine.threads import WARP, WARPGROUP
@@ -194,9 +195,6 @@ class Place:
         return tuple(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
-UNWRITTEN_ROWS = (
-    "the load of these rows, and the wait for it; rows beyond the matrix may stay empty if these rows of D are not used"
-)
 _BYTES = np.arange(256, dtype=np.uint8)
 _TABLES = {name: to_float64(_BYTES, name) for name, nbytes in NBYTES.items() if nbytes == 1}
 
@@ -215,13 +213,14 @@ class Operands:
         self.shared, self.order, self.swizzles = machine.shared, machine.unit(AsyncOrdering), machine.unit(Swizzles)
         self.kept = 0  # bytes of values
 
-    def check(self, places: Sequence[Place], base: int, group: int, inst: Instruction) -> None:
+    def check(self, places: Sequence[Place], base: int, group: int, inst: Instruction) -> np.ndarray | None:
         """All that a warpgroup's WGMMA reads is there and visible to the async proxy; `base` as for `read`.
 
+        Returns which rows of A nothing has written, or None if there are none.
         Raises what `AsyncOrdering.check_reading` does, and AsyncMismatch for another swizzle than TMA's.  Checking all
         between two boundaries at once is quicker than its chunks, and does for the other parts of the tile along K.
         """
-        shared, order = self.shared, self.order
+        shared, order, unwritten = self.shared, self.order, None
         known = order.known_of(int(self.machine.cta_of[group]))
         for place in places:
             if self._known_readable(known, place, base, group):
@@ -232,6 +231,7 @@ class Operands:
                 written = np.ones(64, bool)
                 if not any(self._holds_nothing(other, base) for other in places if other is not place):
                     written = self._written_rows(place, base, group, inst)
+                    unwritten = None if written.all() else ~written
                 for warp in range(4):
                     mine = place.chunks_of(warp, written) + base - shared.origin >> 4
                     if len(mine):
@@ -239,25 +239,22 @@ class Operands:
             else:
                 order.check_reading(at, group, WARPGROUP, inst.index, verb)
             self.swizzles.check(at, place.swizzle, inst, group, place.name)
+        return unwritten
 
     def _written_rows(self, place: Place, base: int, group: int, inst: Instruction) -> np.ndarray:
         """Which of the 64 rows of A hold anything.
 
         A row of D depends on no other row of A.  A kernel that never stores a row of D may leave that row of A as it
-        was (flash-attention's packed query heads do), so where B is there, such a row is a warning and not an error.
+        was (flash-attention's packed query heads do), so where B is there, such a row is no error (unloaded_rows.py).
         If a copy to it comes later, nothing orders that after this read, which is an error.
         """
         if place.geometry.mn_major:
             return np.ones(64, bool)
         hosts = place.geometry.elements[:, :: CHUNK // place.geometry.nbytes] + place.boundary + base & -CHUNK
-        empty = self.order.nothing_wrote(hosts - self.shared.origin >> 4).all(axis=1)
+        empty = np.asarray(self.order.nothing_wrote(hosts - self.shared.origin >> 4).all(axis=1))
         if empty.any():
             self.order.note_early(hosts[empty])
-            self.machine.scheduler.warn(
-                f"nothing has written {empty.sum()} of the 64 rows of operand A of the WGMMA, row "
-                f"{int(np.flatnonzero(empty)[0])} first: these rows of the result mean nothing",
-                inst, group, UNWRITTEN_ROWS, kind="uninitialized",
-            )  # fmt: skip
+            self.machine.unit(UnloadedRows).found(empty, inst, group)
         return np.asarray(~empty)
 
     def _holds_nothing(self, place: Place, base: int) -> bool:
