@@ -198,16 +198,17 @@ class Notebook:
         asked = [number for cell in self.cells for number in re.findall(r"\bemulate\.gpus\((\d+)\)", cell.source)]
         return max(map(int, asked), default=1)
 
-    def source(self, wanted: Sequence[str] = KERNEL_TAGS) -> str:
+    def source(self, wanted: Sequence[str] = KERNEL_TAGS, without: str = "") -> str:
         """The cells that carry any of these tags as one Python file, each under a comment naming its cell.
 
-        Of a cell that is there as `helpers` only, the file has what `definitions` leaves. Raises NotebookError if the
-        last of `wanted` tags no cell, or if a cell is not valid Python.
+        without: a tag whose cells are left out. Of a cell that is there as `helpers` only, the file has what
+        `definitions` leaves. Raises NotebookError if the last of `wanted` tags no cell, or if a cell is not valid
+        Python.
         """
         parts, found = [], set()
         for cell in self.cells:
             carried = [tag for tag in cell.tags if tag in wanted]
-            if carried:
+            if carried and without not in cell.tags:
                 found.update(carried)
                 text = self._python(cell, carried == [HELPERS]).rstrip()
                 parts.append(f"# {self.name}, code cell {cell.number} ({', '.join(carried)})\n{text}\n")
@@ -224,9 +225,9 @@ class Notebook:
             raise NotebookError(f"{where}: {error.msg}: {(error.text or '').strip()}") from error
         return definitions(cell.source) if only_definitions else cell.source
 
-    def code_hash(self, wanted: Sequence[str]) -> str:
-        """The hash of these cells without their imports: it changes when the code does."""
-        return _code_hash.of_cells([self.source(wanted)])
+    def code_hash(self, wanted: Sequence[str], without: str = "") -> str:
+        """The hash of these cells without their imports: it changes when the code does; see `source`."""
+        return _code_hash.of_cells([self.source(wanted, without)])
 
     def load(self, wanted: Sequence[str] = KERNEL_TAGS) -> ModuleType:
         """These cells, in order, as an imported module; see the function `load`."""

@@ -41,6 +41,7 @@ BURST_LIMIT = 1.0  # seconds that a burst may take, so that a slow kernel does n
 TFLOPS = "TFLOP/s"  # the unit of speeds in rows that name no other
 
 BENCH_TAGS = ("imports", "kernel", "bench")
+CHOICE = "choice"  # a kernel cell that chooses among plans: rows say what was chosen, so another choice ages no row
 REQUIRED = ("kernel", "vendor", "method", "inputs", "ours_tflops", "vendor_tflops", "ratio")
 RANGES = ("ours_us_range", "vendor_us_range", "ratio_range")  # lowest and highest of the repeats; older rows lack them
 NOT_SHOWN = (  # in a row for whoever looks closer
@@ -265,7 +266,7 @@ def run(name: str, part: str = "") -> Path:
     function = f"benchmark_{part}" if part else "benchmark"
     if not callable(getattr(module, function, None)):
         raise BenchError(f"{chapter.name}: a cell tagged `bench` must define `def {function}()`, which returns rows")
-    head = {"notebook": chapter.name, "provenance": facts, "code_hash": chapter.code_hash(BENCH_TAGS)}
+    head = {"notebook": chapter.name, "provenance": facts, "code_hash": _hash(chapter)}
     kept = notebooks.project_root() / ".cache" / "measured" / f"{stem(chapter.name, part)}.jsonl"
     with turns.taken(), _journaled(kept, head | {"provenance": _machine(facts)}) as journal:
         measured = getattr(module, function)()
@@ -286,7 +287,7 @@ def add(name: str, expression: str) -> Path:
     stem = chapter.name
     content = read(stem)
     again = f"measure all: python -m cutetut bench {stem}"
-    if content["code_hash"] != chapter.code_hash(BENCH_TAGS):
+    if content["code_hash"] != _hash(chapter):
         raise BenchError(f"{stem} has changed since its table was measured, and rows must be of one kernel; {again}")
     for key, value in _machine(facts).items():
         if value != content["provenance"].get(key):
@@ -401,8 +402,15 @@ def content_of(name: str, path: Path, what: str, part: str = "") -> dict[str, An
 
 
 def current_hash(name: str) -> str:
-    """The hash that a measurement of the notebook as it is now would carry: over its bench and kernel cells."""
-    return notebooks.notebook(name).code_hash(BENCH_TAGS)
+    """The hash that a measurement of the notebook as it is now would carry: over its bench and kernel cells.
+
+    Those tagged `choice` do not count.
+    """
+    return _hash(notebooks.notebook(name))
+
+
+def _hash(chapter: notebooks.Notebook) -> str:
+    return chapter.code_hash(BENCH_TAGS, CHOICE)
 
 
 def stem(name: str, part: str) -> str:

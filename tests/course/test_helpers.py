@@ -9,6 +9,7 @@ import pytest
 
 from cutetut.course import notebooks
 from cutetut.course.notebooks import NotebookError, definitions
+from cutetut.measure import bench
 from tests.chapters import exercises
 from tests.course.conftest import Make
 
@@ -70,6 +71,15 @@ def test_a_notebook_is_read_once(make: Make, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: pytest.fail("read again"))
     assert chapter.path == path and chapter.name == "04_a" and chapter.load().x == 1
     assert chapter.changed([("x = 1", "x = 2")]).x == 2 and len(chapter.code_hash(("kernel",))) == 64
+
+
+def test_a_cell_that_only_chooses_ages_no_measurement(make: Make) -> None:
+    hashes = []
+    for kernel, choice in (("x = 1", "y = 1"), ("x = 1", "y = 2"), ("x = 2", "y = 1")):
+        make("04_a", (kernel, ["kernel"]), (choice, ["kernel", "choice"]), ("z = 1", ["bench"]))
+        assert notebooks.load("04_a", bench.BENCH_TAGS).y == int(choice[-1])
+        hashes.append(bench.current_hash("04_a"))
+    assert hashes[0] == hashes[1] != hashes[2]
 
 
 @pytest.mark.parametrize("chapter", [path.stem for path in notebooks.toc()])
