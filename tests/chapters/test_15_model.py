@@ -93,7 +93,7 @@ def on_one_level(runs: list[Times]) -> Times:
     return {plan: statistics.median(us) for plan, us in found.items()}
 
 
-ORDERS, SUMS = 18, 19  # the runs of the races with which the orders of tiles, and who adds up the sums, changed
+ORDERS, SUMS, ROWS = 18, 19, 21  # runs of the races with which tiles' order, who adds up, and what is loaded changed
 
 
 def kept_its_order(chapter: ModuleType, plan: Any, M: int, N: int) -> bool:
@@ -120,6 +120,7 @@ def as_now(chapter: ModuleType, key: Key, us: Times, run: int = 0) -> Times:
         if name not in plans
         or (run >= ORDERS or kept_its_order(chapter, plans[name], *key[:2]))
         and (run >= SUMS or kept_its_adders(chapter, plans[name]))
+        and (run >= ROWS or not chapter.only(key[0], plans[name]))
     }  # fmt: skip
 
 
@@ -149,8 +150,7 @@ MISSED = {  # how much slower the choice is than the fastest that was measured, 
     (4096, 1536, 2048, BF16, BF16): 1.03,  # in windows it is ahead
     (5000, 5000, 5000, BF16, BF16): 1.03,
     (128, 8192, 28672, BF16, BF16): 1.03,  # sustained, it is the fastest
-    (20, 16384, 3072, BF16, BF16): 1.025,
-    (64, 18432, 3072, BF16, BF16): 1.025,
+    (64, 10240, 8192, BF16, BF16): 1.03,  # the same tiles, on another day
     (64, 4096, 4096, BF16, BF16): 1.025,
     (384, 6144, 4096, BF16, BF16): 1.025,
 }
@@ -170,7 +170,7 @@ def test_its_choice_is_within_two_percent_of_the_fastest_that_was_measured(chapt
     """In bursts, of those plans within a hundredth of the least cost the first."""
     plans = {key: us for key, us in measured_plans(chapter).items() if len(us) > 1}
     slower = {key: ratio for key, us in plans.items() if (ratio := slower_than_best(chapter, key, us))}
-    assert len(slower) >= 98
+    assert len(slower) >= 107
     assert not {key: ratio for key, ratio in slower.items() if ratio > MISSED.get(key, 1.02)}
     assert statistics.mean(slower.values()) < 1.0075
 
@@ -190,6 +190,13 @@ def test_its_choice_is_near_the_fastest_of_sustained_duels(chapter: ModuleType) 
     for runs, count, most, mean in (((0, 1, 2), 29, 1.02, 1.003), ((3, 4), 23, 1.035, 1.009)):
         found = [ratio for (run, _), ratio in slower.items() if run in runs]
         assert len(found) == count and max(found) < most and statistics.mean(found) < mean, slower
+
+
+@pytest.mark.parametrize("part", ["few", "between", "unseen", "odd", "types"])
+def test_the_tables_of_these_kernels_are_of_the_plans_that_it_chooses(chapter: ModuleType, part: str) -> None:
+    measured = {key_of(row): row["plan"] for row in bench.read(CHAPTER, part)["rows"]}
+    typed = [chapter.typed(*shape) for shape in chapter.ZOO[part]]
+    assert measured == {key: chapter.told(chapter.choose(*key)) for key in typed}
 
 
 def test_few_rows_get_a_tile_of_at_most_64(chapter: ModuleType) -> None:
