@@ -37,6 +37,7 @@ REST = 0.1  # seconds of rest before a burst, so that clocks recover
 ROUNDS = 5  # times that ours and the vendor's bursts take turns; the median counts
 WINDOWS = 3  # the same for sustained windows, each of which is a long average already
 BURST_LIMIT = 1.0  # seconds that a burst may take, so that a slow kernel does not take minutes
+CLOCKED = 0.5  # seconds that a kernel runs, at most, while its clock is read
 
 TFLOPS = "TFLOP/s"  # the unit of speeds in rows that name no other
 
@@ -177,6 +178,7 @@ def measure(
         once[side] = max(timer.seconds(function, WARM_UP) / WARM_UP, 1e-9)
     burst = {side: max(1, min(BURST, int(BURST_LIMIT / t))) for side, t in once.items()}
     window = {side: max(1, math.ceil(seconds / t)) for side, t in once.items()}
+    clocked = {side: max(1, math.ceil(CLOCKED / t)) for side, t in once.items()}
     rows: list[Row] = []
     fastest = []  # the vendor that counts, and its launches
     for method, launches, rest, rounds in (
@@ -200,10 +202,10 @@ def measure(
                 "vendor_us": median[best] * 1e6,
                 **_ranges({"ours": times["ours"], "vendor": times[best]}),
                 "launches": launches["ours"],
-                "sm_mhz": timer.clock_mhz(ours, launches["ours"]),
+                "sm_mhz": timer.clock_mhz(ours, min(launches["ours"], clocked["ours"])),
             }
         )
-        fastest.append((several[best], launches[best]))
+        fastest.append((several[best], min(launches[best], clocked[best])))
     # Only now: a window's speed depends on what has run before it.
     for row, (function, launched) in reversed([*zip(rows, fastest, strict=True)]):
         row["vendor_sm_mhz"] = timer.clock_mhz(function, launched)

@@ -60,6 +60,13 @@ def test_speeds_and_ratio_follow_from_the_times():
     assert [row["vendor_sm_mhz"] for row in (burst, sustained)] == [1540, 1700]  # at its own number of launches
 
 
+def test_a_long_window_does_not_run_once_more_for_its_clock():
+    burst, sustained = measured(FakeTimer(), seconds=2.0)
+    assert (burst["launches"], sustained["launches"]) == (40, 1000)
+    assert [row["sm_mhz"] for row in (burst, sustained)] == [1940, 1730]  # half a second
+    assert [row["vendor_sm_mhz"] for row in (burst, sustained)] == [1540, 2000]
+
+
 class Varying(FakeTimer):
     """A GPU whose rounds take 1, 2, 3, ... times as long for us, and one time for the vendor."""
 
