@@ -7,6 +7,7 @@ same on a laptop as on the GPU.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import Counter
@@ -73,6 +74,22 @@ class KernelInfo:
         arrays = _LOCAL_ARRAY.findall(_kernel_text(self.ptx, self.name))
         declared = sum(int(align) + int(size) for align, size in arrays)
         return max(0, self.local_bytes - declared)
+
+    @property
+    def ctas_per_sm(self) -> int:
+        """How many CTAs an SM of a Hopper GPU holds at once; 0 if it cannot hold one.
+
+        It holds 64 warps, 32 CTAs, and 65536 registers, which a warp gets in units of 256, four warps alike; and
+        228 KiB of shared memory, of which the system takes 1 KiB for each CTA, in units of 128 bytes. Raises
+        CompileInfoError if the threads or the shared memory of a CTA are decided only at launch.
+        """
+        if self.threads is None or self.shared_bytes is None:
+            what = "threads" if self.threads is None else "shared memory"
+            raise CompileInfoError(f"{self.name} gets its {what} at launch, so CTAs per SM cannot be told before")
+        warps = -(-math.prod(self.threads) // 32)
+        by_registers = 65536 // (-(-self.registers * 32 // 256) * 256) // 4 * 4 // warps if self.registers else 32
+        shared = -(-(self.shared_bytes + 1024) // 128) * 128
+        return min(32, 64 // warps, by_registers, 228 * 1024 // shared)
 
     @cached_property
     def sass(self) -> str:

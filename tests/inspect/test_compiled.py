@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import struct
 import subprocess
@@ -320,6 +321,51 @@ def test_the_fat_binary_is_walked_entry_by_entry():
         cubin.from_fatbin(_fatbin(1, b"ptx text"))
     with pytest.raises(CubinError, match="compressed"):
         cubin.from_fatbin(_fatbin(2, b"\x28\xb5\x2f\xfd"))
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared", "ctas"),
+    [
+        (32, 16, 0, 32),  # an SM holds 32 CTAs
+        (1024, 32, 0, 2),  # and 64 warps
+        (256, 128, 0, 2),  # and 65536 registers,
+        (256, 129, 0, 1),  # which are given out by eights
+        (128, 168, 0, 3),
+        (96, 168, 0, 4),  # to four warps alike: 12 warps of 5376 registers
+        (128, 32, 113 * 1024, 2),  # and 228 KiB, 1 KiB of which goes with each CTA
+        (128, 32, 113 * 1024 + 1, 1),
+        (1024, 72, 0, 0),
+    ],
+)
+def test_ctas_per_sm(compiled_both, threads, registers, shared, ctas):
+    resources = {"threads": (threads, 1, 1), "registers": registers, "dynamic_shared_bytes": shared}
+    info = dataclasses.replace(inspect(compiled_both, "scale_kernel"), static_shared_bytes=0, **resources)
+    assert info.ctas_per_sm == ctas
+
+
+def test_ctas_per_sm_of_what_only_a_launch_decides_are_refused(compiled_both):
+    info = inspect(compiled_both, "scale_kernel")
+    for unknown, what in (
+        (dataclasses.replace(info, threads=None), "threads"),
+        (dataclasses.replace(info, dynamic_shared_bytes=None), "shared memory"),
+    ):
+        with pytest.raises(CompileInfoError, match=f"gets its {what} at launch"):
+            _ = unknown.ctas_per_sm
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("threads", [32, 96, 128, 224, 256, 384, 1024])
+def test_ctas_per_sm_agree_with_the_driver(compiled_both, threads):
+    from cuda.bindings import driver
+
+    torch.zeros(1, device="cuda")  # a context to load into
+    for name in ("reverse_kernel", "scale_kernel"):
+        info = dataclasses.replace(inspect(compiled_both, name), threads=(threads, 1, 1))
+        _, module = driver.cuModuleLoadData(info.cubin)
+        _, function = driver.cuModuleGetFunction(module, info.name.encode())
+        dynamic = info.dynamic_shared_bytes or 0
+        _, ctas = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, dynamic)
+        assert info.ctas_per_sm == ctas
 
 
 @pytest.mark.gpu
