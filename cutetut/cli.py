@@ -73,6 +73,10 @@ def _add_measurements(commands: Subcommands) -> None:
         help="measurements side by side: one has the GPU, and the others compile meanwhile (default 1)",
     )
     bench.add_argument(
+        "--keep", action="store_true",
+        help="keep what the table has of the same code and a machine of the same kind, and measure only the rest",
+    )
+    bench.add_argument(
         "--add", metavar="ROWS",
         help="only add rows to one notebook's table: a Python expression, which may use the names in its bench cells",
     )  # fmt: skip
@@ -189,7 +193,7 @@ def _on_notebooks(options: argparse.Namespace) -> int:
         if options.command == "record":
             return int(execute.record(options.notebook, options.jobs) > 0)
         if options.command == "bench":
-            return _bench(options.notebook, options.part, options.jobs, options.add)
+            return _bench(options.notebook, options.part, options.jobs, options.add, options.keep)
         from cutetut.measure import tables
 
         print(f"wrote {', '.join(tables.write()) or 'nothing: all is up to date'}")
@@ -205,7 +209,7 @@ def _on_notebooks(options: argparse.Namespace) -> int:
         return 130
 
 
-def _bench(notebooks: Sequence[str], parts: Sequence[str], jobs: int, rows: str | None) -> int:
+def _bench(notebooks: Sequence[str], parts: Sequence[str], jobs: int, rows: str | None, keep: bool) -> int:
     """Measure notebooks, or parts of one, or add rows to its table; returns the exit status."""
     from cutetut.measure import bench
 
@@ -217,17 +221,17 @@ def _bench(notebooks: Sequence[str], parts: Sequence[str], jobs: int, rows: str 
         raise bench.BenchError("--part measures a part of one notebook's table: name it, without --add")
     wanted = [(name, part) for name in notebooks for part in parts or [""]]
     if jobs > 1 and len(wanted) > 1:
-        return _bench_side_by_side(wanted, jobs)
+        return _bench_side_by_side(wanted, jobs, ["--keep"] if keep else [])
     for name, part in wanted:
-        print(f"wrote {bench.run(name, part) if rows is None else bench.add(name, rows)}")
+        print(f"wrote {bench.run(name, part, keep) if rows is None else bench.add(name, rows)}")
     return 0
 
 
-def _bench_side_by_side(wanted: Sequence[tuple[str, str]], jobs: int) -> int:
+def _bench_side_by_side(wanted: Sequence[tuple[str, str]], jobs: int, flags: Sequence[str]) -> int:
     """Measure parts of notebooks in processes of their own, up to `jobs` at once; returns the exit status."""
     from cutetut.measure import turns
 
-    commands = [["-m", "cutetut", "bench", name, *(["--part", part] if part else [])] for name, part in wanted]
+    commands = [["-m", "cutetut", "bench", name, *(["--part", part] if part else []), *flags] for name, part in wanted]
     failed = turns.side_by_side(commands, jobs)
     for command in failed:
         print(f"cutetut bench: failed: {' '.join(command[3:])}", file=sys.stderr)

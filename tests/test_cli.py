@@ -285,8 +285,8 @@ def test_parts_are_measured_side_by_side_by_programs_of_their_own(failed, status
         return failed
 
     monkeypatch.setattr(turns, "side_by_side", side_by_side)
-    assert main(["bench", "04_a", "--part", "few", "--part", "odd", "--jobs", "9"]) == status
-    commands = [["-m", "cutetut", "bench", "04_a", "--part", part] for part in ("few", "odd")]
+    assert main(["bench", "04_a", "--part", "few", "--part", "odd", "--jobs", "9", "--keep"]) == status
+    commands = [["-m", "cutetut", "bench", "04_a", "--part", part, "--keep"] for part in ("few", "odd")]
     assert given == [(commands, 9)]
     assert ("failed: 04_a --part few" in capsys.readouterr().err) == bool(failed)
 

@@ -148,8 +148,8 @@ def compare(
     labels = {**size, **labels}
     sides = sorted(vendor) if isinstance(vendor, Mapping) else []
     what = {"labels": labels, "sides": sides, "flops": flops, "seconds": seconds}
-    if _journal is not None and (rows := _journal.take(what)):
-        return rows
+    if _journal is not None and (done := _journal.take(what)):
+        return list(done)
     rows = measure(ours, vendor, flops=flops, labels=labels, seconds=seconds, timer=CudaTimer())
     if _journal is not None:
         _journal.add(what, rows)
@@ -242,10 +242,13 @@ _journal: Journal | None = None  # of the table that is being measured
 
 
 @contextlib.contextmanager
-def _journaled(path: Path, of: Mapping[str, Any]) -> Iterator[Journal]:
-    """Whatever is compared in the body is written down, and what was before a run was cut off is not measured again."""
+def _journaled(path: Path, of: Mapping[str, Any], table: Sequence[Row]) -> Iterator[Journal]:
+    """Whatever is compared in the body is written down, and what was before a run was cut off is not measured again.
+
+    Nor is what stands in the table.
+    """
     global _journal
-    _journal = Journal(path, of)
+    _journal = Journal(path, of, table)
     if found := len(_journal):
         print(f"comparisons taken over from a run that was cut off: {found}; to measure them again, delete {path}")
     try:
@@ -254,10 +257,11 @@ def _journaled(path: Path, of: Mapping[str, Any]) -> Iterator[Journal]:
         _journal = None
 
 
-def run(name: str, part: str = "") -> Path:
+def run(name: str, part: str = "", keep: bool = False) -> Path:
     """Call a notebook's `benchmark()` on this GPU, write `book/data/<name>.json` and print its table.
 
     If it is cut off, the comparisons that were done stand in `.cache/measured`, and the next run goes on behind them.
+    keep: what the table has of the same code and a machine of the same kind is kept, and only the rest is measured.
     part: of a benchmark that would take too long in one piece: its function is `benchmark_<part>`, and its table
     `book/data/<name>_<part>.json`. Raises provenance.NotRecordable without a Hopper GPU, NeedsGPU if the emulator was
     asked for, BenchError if the rows are malformed or the file cannot be written, and NotebookError if the notebook has
@@ -270,9 +274,13 @@ def run(name: str, part: str = "") -> Path:
         raise BenchError(f"{chapter.name}: a cell tagged `bench` must define `def {function}()`, which returns rows")
     head = {"notebook": chapter.name, "provenance": facts, "code_hash": _hash(chapter)}
     kept = notebooks.project_root() / ".cache" / "measured" / f"{stem(chapter.name, part)}.jsonl"
-    with turns.taken(), _journaled(kept, head | {"provenance": _machine(facts)}) as journal:
+    of = head | {"provenance": _machine(facts)}
+    table = _table_of(of, chapter.name, part) if keep else []
+    with turns.taken(), _journaled(kept, of, table) as journal:
         measured = getattr(module, function)()
         rows = rungs.marked(chapter.name, validated(measured, chapter.name))
+        if keep:
+            print(f"comparisons kept from the table: {journal.kept}")
         path = _write(head, rows, rows, part)
         journal.end()
     return path
@@ -305,6 +313,16 @@ def add(name: str, expression: str) -> Path:
     rows = rungs.marked(stem, validated(measured, stem))
     before = content.pop("rows")
     return _write({**content, "added": [*content.get("added", []), expression]}, [*before, *rows], rows)
+
+
+def _table_of(of: Mapping[str, Any], name: str, part: str) -> list[Row]:
+    """The rows of a table, if it is of this code and of such a machine; or else none."""
+    try:
+        content = read(name, part)
+    except BenchError:
+        return []
+    found = {"notebook": name, "provenance": _machine(content["provenance"]), "code_hash": content["code_hash"]}
+    return list(content["rows"]) if found == of else []
 
 
 def _machine(facts: Mapping[str, str]) -> dict[str, str]:

@@ -1,30 +1,35 @@
 """What a measurement has measured so far: where it is cut off, the next one goes on behind it.
 
 A table takes minutes, and a GPU host may be gone before they are over. So each comparison goes into a file once it
-is done, and a later run of the same code on a machine of the same kind takes it from there.
+is done, and a later run of the same code on a machine of the same kind takes it from there; or, if it is asked to, from
+the table that is there already.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-Rows = list[dict[str, Any]]
+Rows = Sequence[dict[str, Any]]
 
 
 class Journal:
     """The rows of finished comparisons, by what was compared; several of the same in their order.
 
+    table: rows of a whole table of this code and machine, two for each comparison, to take what the file does not have.
     path: a file of JSON lines, the first of which says of what code and machine they are. One of another code or
     machine, or a damaged one, counts as empty and is overwritten. A line that was cut off is left out: what is written
     behind it begins a line of its own.
     """
 
-    def __init__(self, path: Path, of: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, of: Mapping[str, Any], table: Rows = ()) -> None:
         self._path, self._of = path, json.dumps(of, sort_keys=True)
+        self._pairs = [list(pair) for pair in zip(table[::2], table[1::2], strict=True)]
+        self.kept = 0  # comparisons that were taken from the table
         self._rows: dict[str, list[Rows]] = {}
         try:
             first, *lines = path.read_text().splitlines()
@@ -44,8 +49,13 @@ class Journal:
 
     def take(self, what: Mapping[str, Any]) -> Rows | None:
         """The rows of a comparison that is done, once; None if it has to be measured."""
-        left = self._rows.get(_key(what))
-        return left.pop(0) if left else None
+        if left := self._rows.get(_key(what)):
+            return left.pop(0)
+        for place, pair in enumerate(self._pairs):
+            if _compares(pair, what):
+                self.kept += 1
+                return self._pairs.pop(place)
+        return None
 
     def add(self, what: Mapping[str, Any], rows: Rows) -> None:
         """Write down a comparison. Where the file cannot be written, it is lost if the measurement is cut off."""
@@ -63,6 +73,18 @@ class Journal:
     def end(self) -> None:
         """All is measured, and stands elsewhere."""
         self._path.unlink(missing_ok=True)
+
+
+def _compares(pair: Rows, what: Mapping[str, Any]) -> bool:
+    """Whether two rows of a table, of bursts and of sustained windows, are of this comparison."""
+    labels = {name: value for name, value in what["labels"].items() if name != "vendor" or not what["sides"]}
+    speeds = {f"{name}_tflops" for name in (*what["sides"], "ours", "vendor")}
+    return pair[1]["method"] == f"sustained {what['seconds'] * 1e3:.0f} ms" and all(
+        labels.items() <= row.items()
+        and speeds == {name for name in row if name.endswith("_tflops")}
+        and math.isclose(row["ours_tflops"] * row["ours_us"] * 1e6, what["flops"], rel_tol=1e-6)
+        for row in pair
+    )
 
 
 def _key(what: Mapping[str, Any]) -> str:

@@ -23,8 +23,10 @@ from tests.facts import FACTS
 class FakeTimer:
     """A GPU on which `ours` takes 2 ms and `vendor` 1 ms, and the first of the vendor's bursts is slow."""
 
+    factor = 1
+
     def __init__(self, ours=2e-3, vendor=1e-3):
-        self.cost = {"ours": ours, "vendor": vendor}
+        self.cost = {"ours": ours * self.factor, "vendor": vendor}
         self.log = []
 
     def seconds(self, function, launches):
@@ -297,6 +299,37 @@ def test_a_measurement_that_was_cut_off_goes_on_where_it_stopped(compared, proje
     said = capsys.readouterr().out
     assert f"comparisons taken over from a run that was cut off: 1; to measure them again, delete {kept}" in said
     assert not kept.exists()
+
+
+def test_what_a_table_has_is_kept_if_it_is_asked_for(benched, project, monkeypatch, capsys):
+    """Of three sizes and then four; of other windows, operations, vendors, code or machines nothing is kept."""
+    monkeypatch.setattr(bench, "CudaTimer", FakeTimer)
+    monkeypatch.setattr(bench, "_hash", lambda chapter: "the same")
+    source = f"from cutetut.measure import bench\n{COMPARES}"
+    several = source.replace('lambda: "vendor"', '{"torch": lambda: "vendor"}').replace('vendor_name="cuBLAS"', "")
+    for first, then, kept in (
+        (source, source.replace("(128, 256, 128)", "(64, 128, 256, 512)"), 2),
+        (several, several.replace("(128, 256, 128)", "(128, 128, 128)"), 2),
+        (source, source.replace("2e9", "3e9"), 0),
+        (source, source.replace("2e9", "2e9, seconds=0.4"), 0),
+        (source, source.replace("cuBLAS", "cuDNN"), 0),
+        (source, several, 0),
+    ):
+        benched(first)
+        before = json.loads(bench.run("04_a").read_text())["rows"]
+        monkeypatch.setattr(FakeTimer, "factor", 2)
+        benched(then)
+        after = json.loads(bench.run("04_a", keep=True).read_text())["rows"]
+        monkeypatch.setattr(FakeTimer, "factor", 1)
+        assert f"comparisons kept from the table: {kept}\n" in capsys.readouterr().out
+        assert sum(row in before for row in after) == 2 * kept
+    for module, name, value in ((bench, "_hash", "another"), (provenance, "collect", FACTS | {"driver": "590.1"})):
+        benched(source)
+        bench.run("04_a")
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, lambda *_, value=value: value)
+            bench.run("04_a", keep=True)
+        assert "comparisons kept from the table: 0\n" in capsys.readouterr().out
 
 
 def test_what_is_written_behind_a_line_that_was_cut_off_is_not_lost(tmp_path):
