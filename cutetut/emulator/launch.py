@@ -17,7 +17,6 @@ from .checks.concurrent import Concurrency, Footprint, Turn
 from .checks.marked_loads import MarkedLoads
 from .checks.ordering import Ordering
 from .checks.peers import Peer, stuck
-from .checks.unloaded_rows import UnloadedRows
 from .checks.written import ANYWHERE, WHOLE, writers
 from .compiled.picking import CompiledPicker
 from .decoding import decode
@@ -131,7 +130,8 @@ class UnderWay:
                 else:
                     return False
             machine.written = machine.unit(Ordering).written()
-            machine.unit(UnloadedRows).over()
+            for unit in scheduler.units:
+                unit.launch_over()
             with own_failures("it compared the launch with others"):
                 self.footprint = None if self.beside is None else self.beside.over()
             if self.peer is not None:

@@ -14,9 +14,9 @@ import numpy as np
 
 from ..machine.machine import Machine
 from ..machine.opcodes import UnitState, state
+from ..numbers.matrix_formats import to_float64
 from ..ptx.syntax import Instruction
 
-_INFINITE = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "tf32": 0x7F800000, "f32.ftz": 0x7F800000}
 _LOOK_AT = (
     "the load of these rows, and the wait for it; rows beyond the matrix may stay empty if these rows of D are not used"
 )
@@ -42,19 +42,21 @@ class UnloadedRows(UnitState):
             self._warn()
 
     def stored(
-        self, element: str, bits: Callable[[np.ndarray], np.ndarray], written: np.ndarray, left_out: np.ndarray
+        self, kind: str, bits: Callable[[np.ndarray], np.ndarray], written: np.ndarray, left_out: np.ndarray
     ) -> None:
-        """A TMA store writes what lies at some places and leaves out what lies at others; `bits` are the elements."""
+        """A TMA store writes what lies at some places and leaves out what lies at others.
+
+        kind: the elements' type, as in `ELEMENTS`; `bits` gives those at some places.
+        """
         if not self._found or self._used:
             return
-        if _any_nan(bits(written), element):
+        if _any_nan(bits(written), kind):
             self._used = True
             self._warn()
         elif not self._left_out:
-            self._left_out = _any_nan(bits(left_out), element)
+            self._left_out = _any_nan(bits(left_out), kind)
 
-    def over(self) -> None:
-        """The launch has ended."""
+    def launch_over(self) -> None:
         if not self._left_out:
             self._warn()
 
@@ -63,6 +65,5 @@ class UnloadedRows(UnitState):
             self.machine.scheduler.warn(text, inst, thread, _LOOK_AT, kind="uninitialized")
 
 
-def _any_nan(bits: np.ndarray, element: str) -> bool:
-    infinite = _INFINITE.get(element)
-    return infinite is not None and bool(((bits & (infinite | infinite - 1)) > infinite).any())
+def _any_nan(bits: np.ndarray, kind: str) -> bool:
+    return kind in ("f16", "bf16", "f32", "f64") and bool(np.isnan(to_float64(bits, kind)).any())

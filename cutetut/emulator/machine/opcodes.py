@@ -80,6 +80,9 @@ class UnitState:
     def cta_over(self, cta: int, thread: int) -> None:
         """The last thread of a resident CTA has exited; raises for what must not be left behind."""
 
+    def launch_over(self) -> None:
+        """The launch has ended as it should."""
+
     def time_out(self) -> bool:
         """Nobody can go on: whether threads that sleep here may go on with the answer "not yet"."""
         return False

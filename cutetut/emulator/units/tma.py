@@ -430,7 +430,8 @@ def _issue_store(
     def read() -> None:
         if not captured:
             captured.append(unit[source])
-            machine.unit(UnloadedRows).stored(tensor.element, elements, box.existing(box.shared), box.beyond())
+            written, left_out = box.existing(box.shared), box.beyond()
+            machine.unit(UnloadedRows).stored(_number(tensor.element), elements, written, left_out)
             operation.reads = ()
 
     def run() -> None:
@@ -444,11 +445,16 @@ def _issue_store(
     return operation
 
 
+def _number(element: str) -> str:
+    """The type of a tensor map's elements once they lie in shared memory, as in `ELEMENTS`."""
+    return element.replace("tf32", "f32").removesuffix(".ftz")
+
+
 def combine(reduction: str | None, element: str, where: np.ndarray, unit: np.ndarray, values: np.ndarray) -> None:
     """Write values to memory, or combine them with what is there."""
     if reduction is None:
         unit[where] = values
         return
-    kind = element.replace("tf32", "f32").removesuffix(".ftz")
+    kind = _number(element)
     memory: np.ndarray = unit.view(ELEMENTS[kind])
     memory[where] = update(reduction, kind)(memory[where], values.view(ELEMENTS[kind]))
