@@ -219,6 +219,8 @@ def _bench(notebooks: Sequence[str], parts: Sequence[str], jobs: int, rows: str 
         raise bench.BenchError("--add adds rows to the table of one notebook: name it")
     if parts and (rows is not None or len(notebooks) != 1):
         raise bench.BenchError("--part measures a part of one notebook's table: name it, without --add")
+    if keep and rows is not None:
+        raise bench.BenchError("--add keeps all that the table has: leave out --keep")
     wanted = [(name, part) for name in notebooks for part in parts or [""]]
     if jobs > 1 and len(wanted) > 1:
         return _bench_side_by_side(wanted, jobs, ["--keep"] if keep else [])

@@ -252,6 +252,8 @@ def test_rows_and_parts_belong_to_one_notebook(capsys):
     assert capsys.readouterr().err == "cutetut bench: --add adds rows to the table of one notebook: name it\n"
     assert main(["bench", *both, "--part", "few"]) == 1
     assert "--part measures a part" in capsys.readouterr().err
+    assert main(["bench", "04_scalar_fma_gemm", "--add", "[]", "--keep"]) == 1
+    assert "--add keeps all that the table has" in capsys.readouterr().err
 
 
 def test_parts_of_the_emulators_benchmark(monkeypatch, capsys):

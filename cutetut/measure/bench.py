@@ -14,22 +14,20 @@ GPU host and writes `book/data/NAME.json`; `recorded("NAME")` in another cell pr
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from cutetut import hardware
 from cutetut.columns import aligned
 from cutetut.course import notebooks, provenance
-from cutetut.measure import rungs, turns
-from cutetut.measure.journal import Journal
+from cutetut.measure import journal, rungs, turns
 
 WARM_UP = 10  # launches of each before anything is timed
 BURST = 40  # launches back to back, after a rest: what a GPU does while it is cool
@@ -148,12 +146,9 @@ def compare(
     labels = {**size, **labels}
     sides = sorted(vendor) if isinstance(vendor, Mapping) else []
     what = {"labels": labels, "sides": sides, "flops": flops, "seconds": seconds}
-    if _journal is not None and (done := _journal.take(what)):
-        return list(done)
-    rows = measure(ours, vendor, flops=flops, labels=labels, seconds=seconds, timer=CudaTimer())
-    if _journal is not None:
-        _journal.add(what, rows)
-    return rows
+    return journal.once(
+        what, lambda: measure(ours, vendor, flops=flops, labels=labels, seconds=seconds, timer=CudaTimer())
+    )
 
 
 def measure(
@@ -238,25 +233,6 @@ def _take_turns(
     return times
 
 
-_journal: Journal | None = None  # of the table that is being measured
-
-
-@contextlib.contextmanager
-def _journaled(path: Path, of: Mapping[str, Any], table: Sequence[Row]) -> Iterator[Journal]:
-    """Whatever is compared in the body is written down, and what was before a run was cut off is not measured again.
-
-    Nor is what stands in the table.
-    """
-    global _journal
-    _journal = Journal(path, of, table)
-    if found := len(_journal):
-        print(f"comparisons taken over from a run that was cut off: {found}; to measure them again, delete {path}")
-    try:
-        yield _journal
-    finally:
-        _journal = None
-
-
 def run(name: str, part: str = "", keep: bool = False) -> Path:
     """Call a notebook's `benchmark()` on this GPU, write `book/data/<name>.json` and print its table.
 
@@ -276,13 +252,13 @@ def run(name: str, part: str = "", keep: bool = False) -> Path:
     kept = notebooks.project_root() / ".cache" / "measured" / f"{stem(chapter.name, part)}.jsonl"
     of = head | {"provenance": _machine(facts)}
     table = _table_of(of, chapter.name, part) if keep else []
-    with turns.taken(), _journaled(kept, of, table) as journal:
+    with turns.taken(), journal.written(kept, of, table) as compared:
         measured = getattr(module, function)()
         rows = rungs.marked(chapter.name, validated(measured, chapter.name))
         if keep:
-            print(f"comparisons kept from the table: {journal.kept}")
+            print(f"comparisons kept from the table: {compared.kept}")
         path = _write(head, rows, rows, part)
-        journal.end()
+        compared.end()
     return path
 
 

@@ -7,28 +7,28 @@ the table that is there already.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-Rows = Sequence[dict[str, Any]]
+Rows = list[dict[str, Any]]
 
 
 class Journal:
     """The rows of finished comparisons, by what was compared; several of the same in their order.
 
-    table: rows of a whole table of this code and machine, two for each comparison, to take what the file does not have.
     path: a file of JSON lines, the first of which says of what code and machine they are. One of another code or
     machine, or a damaged one, counts as empty and is overwritten. A line that was cut off is left out: what is written
-    behind it begins a line of its own.
+    behind it begins a line of its own. table: rows of a whole table of this code and machine, to take what the file
+    does not have.
     """
 
-    def __init__(self, path: Path, of: Mapping[str, Any], table: Rows = ()) -> None:
-        self._path, self._of = path, json.dumps(of, sort_keys=True)
-        self._pairs = [list(pair) for pair in zip(table[::2], table[1::2], strict=True)]
+    def __init__(self, path: Path, of: Mapping[str, Any], table: Sequence[dict[str, Any]] = ()) -> None:
+        self._path, self._of, self._table = path, json.dumps(of, sort_keys=True), list(table)
         self.kept = 0  # comparisons that were taken from the table
         self._rows: dict[str, list[Rows]] = {}
         try:
@@ -51,10 +51,12 @@ class Journal:
         """The rows of a comparison that is done, once; None if it has to be measured."""
         if left := self._rows.get(_key(what)):
             return left.pop(0)
-        for place, pair in enumerate(self._pairs):
-            if _compares(pair, what):
+        for place in range(len(self._table) - 1):
+            both = slice(place, place + 2)  # a comparison's rows are neighbours
+            if _compares(rows := self._table[both], what):
+                del self._table[both]
                 self.kept += 1
-                return self._pairs.pop(place)
+                return rows
         return None
 
     def add(self, what: Mapping[str, Any], rows: Rows) -> None:
@@ -73,6 +75,32 @@ class Journal:
     def end(self) -> None:
         """All is measured, and stands elsewhere."""
         self._path.unlink(missing_ok=True)
+
+
+_current: Journal | None = None  # of the table that is being measured
+
+
+@contextlib.contextmanager
+def written(path: Path, of: Mapping[str, Any], table: Sequence[dict[str, Any]]) -> Iterator[Journal]:
+    """What is compared in the body, by `once`, is written to a journal; the arguments are those of `Journal`."""
+    global _current
+    _current = Journal(path, of, table)
+    if found := len(_current):
+        print(f"comparisons taken over from a run that was cut off: {found}; to measure them again, delete {path}")
+    try:
+        yield _current
+    finally:
+        _current = None
+
+
+def once(what: Mapping[str, Any], measure: Callable[[], Rows]) -> Rows:
+    """The rows of a comparison: the journal's, if it has them, or what `measure` returns, which it then has."""
+    if _current is not None and (done := _current.take(what)):
+        return done
+    rows = measure()
+    if _current is not None:
+        _current.add(what, rows)
+    return rows
 
 
 def _compares(pair: Rows, what: Mapping[str, Any]) -> bool:

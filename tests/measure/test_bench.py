@@ -10,36 +10,14 @@ import subprocess
 from types import SimpleNamespace
 from typing import Any
 
-import nbformat
 import pytest
 import torch
 
 from cutetut.course import exemptions, notebooks, provenance
-from cutetut.measure import bench, journal
+from cutetut.measure import bench
 from cutetut.measure.bench import BenchError, NeedsGPU
 from tests.facts import FACTS
-
-
-class FakeTimer:
-    """A GPU on which `ours` takes 2 ms and `vendor` 1 ms, and the first of the vendor's bursts is slow."""
-
-    factor = 1
-
-    def __init__(self, ours=2e-3, vendor=1e-3):
-        self.cost = {"ours": ours * self.factor, "vendor": vendor}
-        self.log = []
-
-    def seconds(self, function, launches):
-        side = function()
-        self.log.append((side, launches))
-        disturbed = 10 if len(self.log) == 8 else 1  # the first of the vendor's bursts
-        return self.cost[side] * launches * disturbed
-
-    def rest(self, seconds):
-        self.log.append(("rest", seconds))
-
-    def clock_mhz(self, function, launches):
-        return 1980 - launches if function() == "ours" else 1500 + launches
+from tests.measure.conftest import ROW, FakeTimer
 
 
 def measured(timer, **options):
@@ -185,34 +163,6 @@ def test_on_a_gpu_a_kernel_compared_with_itself_is_as_fast():
 
 # --- the notebook's contract and the recorded table
 
-ROW = {
-    "M": 128,
-    "kernel": "scalar",
-    "vendor": "cuBLAS",
-    "inputs": "random normal float32",
-    "method": "burst of 40 launches",
-    "ours_tflops": 1.2345,
-    "vendor_tflops": 45.678,
-    "ratio": 0.027026,
-    "ours_us": 1.0,
-}
-
-
-@pytest.fixture
-def benched(project, monkeypatch):
-    """A project with one notebook whose bench cell is given, on a machine that passes for a GPU host."""
-    monkeypatch.setattr(notebooks, "project_root", lambda: project)
-    monkeypatch.setattr(provenance, "collect", lambda: dict(FACTS))
-    monkeypatch.setattr(bench, "_require_gpu", lambda what: None)
-
-    def make(source, tag="bench"):
-        book = nbformat.v4.new_notebook()
-        for text, tags in (("speed = 1.2345", ["kernel"]), (source, [tag])):
-            book.cells.append(nbformat.v4.new_code_cell(text, metadata={"tags": tags}))
-        nbformat.write(book, project / "notebooks" / "04_a.ipynb")
-
-    return make
-
 
 def test_bench_writes_rows_and_provenance_which_recorded_prints(benched, project, capsys):
     benched(f"def benchmark():\n    return [{ROW!r} | {{'ours_tflops': speed, 'M': m}} for m in (128, 4096)]")
@@ -255,119 +205,6 @@ def test_a_further_column_may_be_measured_for_some_rows_only(benched):
     lines = [line.split() for line in bench.table(read).splitlines()]
     assert lines[1][-1] == "sectors" and lines[2][-1] == "8.00"
     assert [len(line) for line in lines[3:]] == [4, 4, 4]
-
-
-COMPARES = """
-sizes = (128, 256, 128)
-
-
-def benchmark():
-    rows = []
-    for M in sizes:
-        rows += bench.compare(lambda: "ours", lambda: "vendor", flops=2e9, size={"M": M}, vendor_name="cuBLAS")
-    return rows
-"""
-
-
-@pytest.fixture
-def compared(benched, monkeypatch):
-    """A notebook with three comparisons, two of them alike, and the sizes measured; it is cut off behind the first."""
-    done: list[int] = []
-
-    def measure(ours, vendor, *, labels, **settings):
-        if labels["M"] == 256 and len(done) == 1:
-            raise KeyboardInterrupt
-        done.append(labels["M"])
-        return [{**ROW, **labels, "ours_us": float(len(done))}]
-
-    monkeypatch.setattr(bench, "measure", measure)
-    monkeypatch.setattr(bench, "CudaTimer", lambda: None)
-    benched(f"from cutetut.measure import bench\n{COMPARES}")
-    return done
-
-
-def test_a_measurement_that_was_cut_off_goes_on_where_it_stopped(compared, project, capsys):
-    with pytest.raises(KeyboardInterrupt):
-        bench.run("04_a")
-    assert compared == [128] and not (project / "book" / "data" / "04_a.json").exists()
-    (kept,) = (project / ".cache" / "measured").iterdir()
-    kept.write_text(kept.read_text() + '["cut o')
-    compared.append(0)  # so that it is not cut off again
-    content = json.loads(bench.run("04_a").read_text())
-    assert compared == [128, 0, 256, 128], "the first is not measured again, the other of its size is"
-    assert [row["ours_us"] for row in content["rows"]] == [1.0, 3.0, 4.0]
-    said = capsys.readouterr().out
-    assert f"comparisons taken over from a run that was cut off: 1; to measure them again, delete {kept}" in said
-    assert not kept.exists()
-
-
-def test_what_a_table_has_is_kept_if_it_is_asked_for(benched, project, monkeypatch, capsys):
-    """Of three sizes and then four; of other windows, operations, vendors, code or machines nothing is kept."""
-    monkeypatch.setattr(bench, "CudaTimer", FakeTimer)
-    monkeypatch.setattr(bench, "_hash", lambda chapter: "the same")
-    source = f"from cutetut.measure import bench\n{COMPARES}"
-    several = source.replace('lambda: "vendor"', '{"torch": lambda: "vendor"}').replace('vendor_name="cuBLAS"', "")
-    for first, then, kept in (
-        (source, source.replace("(128, 256, 128)", "(64, 128, 256, 512)"), 2),
-        (several, several.replace("(128, 256, 128)", "(128, 128, 128)"), 2),
-        (source, source.replace("2e9", "3e9"), 0),
-        (source, source.replace("2e9", "2e9, seconds=0.4"), 0),
-        (source, source.replace("cuBLAS", "cuDNN"), 0),
-        (source, several, 0),
-    ):
-        benched(first)
-        before = json.loads(bench.run("04_a").read_text())["rows"]
-        monkeypatch.setattr(FakeTimer, "factor", 2)
-        benched(then)
-        after = json.loads(bench.run("04_a", keep=True).read_text())["rows"]
-        monkeypatch.setattr(FakeTimer, "factor", 1)
-        assert f"comparisons kept from the table: {kept}\n" in capsys.readouterr().out
-        assert sum(row in before for row in after) == 2 * kept
-    for module, name, value in ((bench, "_hash", "another"), (provenance, "collect", FACTS | {"driver": "590.1"})):
-        benched(source)
-        bench.run("04_a")
-        with monkeypatch.context() as patched:
-            patched.setattr(module, name, lambda *_, value=value: value)
-            bench.run("04_a", keep=True)
-        assert "comparisons kept from the table: 0\n" in capsys.readouterr().out
-
-
-def test_what_is_written_behind_a_line_that_was_cut_off_is_not_lost(tmp_path):
-    """As where a measurement is cut off a second time."""
-    path, of = tmp_path / "a.jsonl", {"code": 1}
-    journal.Journal(path, of).add({"M": 1}, [ROW])
-    for M in (2, 3):
-        path.write_text(path.read_text() + '["cut o')
-        journal.Journal(path, of).add({"M": M}, [ROW])
-    again = journal.Journal(path, of)
-    assert [again.take({"M": M}) for M in (1, 2, 3, 3)] == [[ROW], [ROW], [ROW], None]
-
-
-@pytest.mark.parametrize("what", ["code", "machine", "damaged"])
-def test_what_was_measured_of_other_code_or_elsewhere_is_not_taken_over(
-    compared, benched, project, monkeypatch, capsys, what
-):
-    with pytest.raises(KeyboardInterrupt):
-        bench.run("04_a")
-    (kept,) = (project / ".cache" / "measured").iterdir()
-    if what == "code":
-        benched(f"from cutetut.measure import bench\n{COMPARES}# edited\n")
-    elif what == "machine":
-        monkeypatch.setattr(provenance, "collect", lambda: FACTS | {"driver": "590.1"})
-    else:
-        kept.write_text("\0" + kept.read_text())
-    compared.append(0)
-    bench.run("04_a")
-    assert compared == [128, 0, 128, 256, 128] and "taken over" not in capsys.readouterr().out
-
-
-def test_another_day_does_not_matter(compared, monkeypatch):
-    with pytest.raises(KeyboardInterrupt):
-        bench.run("04_a")
-    monkeypatch.setattr(provenance, "collect", lambda: FACTS | {"date": "2026-01-03"})
-    compared.append(0)
-    content = json.loads(bench.run("04_a").read_text())
-    assert compared == [128, 0, 256, 128] and content["provenance"]["date"] == "2026-01-03"
 
 
 def test_recorded_says_when_the_kernels_have_changed(benched, capsys):
