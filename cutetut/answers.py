@@ -40,13 +40,15 @@ PLACES = re.compile(r" at (?:global )?address 0x[0-9a-f]+| \(\S+\.py:\d+\)")  # 
 
 # Python wants a number that only a thread has: an index of a list or tuple, or what a function of `math` takes.
 LATE_NUMBER = "error[PHASE_DYNAMIC_INDEX]"
-AT_LINE = re.compile(r"^ *\d+ \| (.*)\n *\| +\^", re.MULTILINE)  # the line of source that CuTe DSL points at
+# The line of source that CuTe DSL points at, and the expression in it
+AT_LINE = re.compile(r"^ *\d+ \| (?P<line>.*)\n *\| (?P<before> *)(?P<marks>\^+)", re.MULTILINE)
 LATE_IF = "error[PHASE_DYNAMIC_TO_STATIC_BOOL]"  # Python is to decide by a value that only a thread knows
 # CuTe refuses an operation: with what it found and what to do, or with the line of source that it came from.
 REFUSED = re.compile(
     r'IR verification failed: (.*?) suggestion|Verification failed: error: .*?":\d+:\d+\): (.*?) note:'
 )
 
+TWO_COORDINATES = "_Layout.__call__() got multiple values for argument 'loc'"
 NO_KERNEL = "object has no attribute 'launch'"  # a plain function was called where a kernel is to be launched
 
 
@@ -193,20 +195,32 @@ def attempted(make: Callable[[], Made]) -> Made:
                 "use Python's range there, or put @cute.jit above the function"
             ) from None
         if LATE_NUMBER in str(error):
-            line = AT_LINE.search(COLOUR.sub("", str(error)))
+            line, _ = _pointed_at(error)
             raise NotYet(
                 "Python wants a number that is known while the kernel is traced, as an index of a list or tuple or in "
                 "a function of `math`; what a thread has is not, nor what `range` counts, and `cute.math` takes both"
-                + (f": {line[1].strip()}" if line else "")
+                + (f": {line}" if line else "")
             ) from None
         if LATE_IF in COLOUR.sub("", str(error)):
+            _, expression = _pointed_at(error)
+            if expression.endswith("]"):
+                raise NotYet(f"a tensor is indexed, [ ], and a layout is called, ( ): {expression}") from None
             raise NotYet(
                 "Python cannot decide while the kernel is traced about a value that only a thread has: "
                 "put @cute.jit above the function, and the DSL rewrites its `if`; or use cutlass.max or cute.where"
             ) from None
+        if TWO_COORDINATES in str(error):
+            raise NotYet("a layout takes one coordinate, which may be a tuple: layout((i, j))") from None
         if NO_KERNEL in str(error):
             raise NotYet("a kernel is asked for, to be launched: put @cute.kernel above the function") from None
         raise NotYet(raised(error)) from None
+
+
+def _pointed_at(error: Exception) -> tuple[str, str]:
+    """The line of source that an error of CuTe DSL points at, and the expression in it; both empty if there is none."""
+    if not (found := AT_LINE.search(COLOUR.sub("", str(error)))):
+        return "", ""
+    return found["line"].strip(), found["line"][len(found["before"]) :][: len(found["marks"])]
 
 
 def must_run(run: Callable[..., Made], *arguments: Any, **named: Any) -> Made:

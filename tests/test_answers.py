@@ -374,6 +374,35 @@ def test_a_number_that_comes_too_late_for_python_is_reported_in_plain_words(kind
     assert str(hint.value).endswith(line)
 
 
+@pytest.mark.parametrize("kind", ["indexed", "two coordinates", "if"])
+def test_a_layout_that_is_not_called_as_one_is_told_from_a_late_if(kind: str) -> None:
+    @cute.kernel
+    def indexed(x: cute.Tensor, y: cute.Tensor):
+        tid, _, _ = cute.arch.thread_idx()
+        y[tid] = x[cute.make_layout((4, 8), stride=(8, 1))[tid]]
+
+    @cute.kernel
+    def two_coordinates(x: cute.Tensor, y: cute.Tensor):
+        tid, _, _ = cute.arch.thread_idx()
+        y[tid] = x[cute.make_layout((4, 8), stride=(8, 1))(tid % 4, tid // 4)]
+
+    def first(i: cutlass.Int32) -> int:
+        return 0 if i < 3 else 1
+
+    @cute.kernel
+    def late(x: cute.Tensor, y: cute.Tensor):
+        tid, _, _ = cute.arch.thread_idx()
+        y[tid] = x[first(tid)]
+
+    kernel, said = {
+        "indexed": (indexed, r"a layout is called, \( \): cute.make_layout\(.*\)\[tid\]$"),
+        "two coordinates": (two_coordinates, "one coordinate, which may be a tuple"),
+        "if": (late, "put @cute.jit above the function"),
+    }[kind]
+    with pytest.raises(NotYet, match=said):
+        answers.emulated(launch, torch.ones(32), torch.zeros(32), kernel)
+
+
 def test_outputs_may_be_written_to_and_inputs_may_not() -> None:
     x, y = torch.ones(32), torch.zeros(32)
     answers.emulated(launch, x, y, erases, outputs=2)
