@@ -119,6 +119,11 @@ PADDED = {
     "columns_first": ("(T + 1, 1)", "(1, T + 1)"),
     "padded_in_nested_modes": ("((T, T), stride=(T + 1, 1))", "((T, (8, T // 8)), stride=(T + 1, (1, 8)))"),
     "padded_by_two": ("(T + 1, 1)", "(T + 2, 1)"),
+    "padded_and_swizzled": (
+        "stride=(T + 1, 1))\n    sA = smem.allocate_tensor(mA.element_type, rows, byte_alignment=1024)",
+        "stride=(2 * T, 1))\n    swizzle = cute.make_swizzle(5, 2, 7)\n"
+        "    sA = smem.allocate_tensor(mA.element_type, rows, byte_alignment=1024, swizzle=swizzle)",
+    ),
     "padded_no_barrier": ("    cute.arch.sync_threads()\n", ""),
     "padded_nan": ("cute.copy(write, tWsA, tWrA)", "tWrA.fill(float('nan'))"),
     "padded_zeros": ("cute.copy(read, tRgA, tRrA, pred=tRpA)", "cute.copy(read, tRrA, tRgA, pred=tRpA)"),
@@ -204,6 +209,7 @@ WRONG: dict[int, dict[str, str]] = {  # a part of what the check has to say
         "transpose_kernel": "nothing is padded",
         "straight_kernel": "does not go through shared memory",
         "padded_by_two": "2 wavefronts",
+        "padded_and_swizzled": "padding alone is enough",
         "swizzled_with_a_spare": "nothing is padded",
         "padded_nan": "elements of B are wrong",
         "padded_zeros": "your answer changes mA",
