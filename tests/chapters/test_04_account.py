@@ -249,7 +249,8 @@ WRONG = {  # a part of what the check has to say
         "lambda tiled_mma, tCgC: tiled_mma.make_fragment_C(tCgC)": "64 stores, 0 of them wide",
         "all_one_register": "elements of the product are wrong",
         "flat": "an accumulator of shape",
-        "lambda tiled_mma, tCgC: None": "an accumulator of shape",
+        "lambda tiled_mma, tCgC: None": "returns NoneType",
+        "lambda tiled_mma, tCgC: tCgC.layout": "returns _Layout",
         "lambda tiled_mma, tCgC: tCgC": "",
     },
     3: {

@@ -213,6 +213,7 @@ WRONG = {  # a part of what the check has to say
         "rows": "belongs to thread",
         "overlapping": "owners",
         "too_far": "",
+        "by_partition": "no TiledMMA",
         "lambda tile, tid: None": "your function returns NoneType, not a cute.Tensor",
         "lambda tile, tid: tid": "not a cute.Tensor",
         "lambda tile, tid: cute.make_layout((8, 8), stride=(1, 128))": "not a cute.Tensor",
@@ -258,7 +259,7 @@ RIGHT = {
         '"((2,(2,2)),2,2):((1,(256,8)),1024,16)", torch.tensor([546])',
     ],
     6: ["with_store", "with_basic_copy", "row_by_row"],
-    7: ["by_local_tile", "by_zipped_divide", "transposed_order", "by_partition"],
+    7: ["by_local_tile", "by_zipped_divide", "transposed_order"],
 }
 
 
