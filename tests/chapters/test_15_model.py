@@ -162,12 +162,12 @@ def slower_than_best(chapter: ModuleType, key: Key, us: Times) -> float | None:
     None if none of them is a candidate, as where tiles of few rows are 8 rows apart today.
     """
     costs = {name: seconds(chapter, key, plan) for name, plan in candidates(chapter, key).items() if name in us}
-    choice = next((plan for plan in costs if costs[plan] <= 1.01 * min(costs.values())), None)
+    choice = next((plan for plan in costs if costs[plan] <= chapter.ALIKE * min(costs.values())), None)
     return us[choice] / min(us.values()) if choice else None
 
 
 def test_its_choice_is_within_two_percent_of_the_fastest_that_was_measured(chapter: ModuleType) -> None:
-    """In bursts, of those plans within a hundredth of the least cost the first."""
+    """In bursts, of those plans whose cost is alike the first."""
     plans = {key: us for key, us in measured_plans(chapter).items() if len(us) > 1}
     slower = {key: ratio for key, us in plans.items() if (ratio := slower_than_best(chapter, key, us))}
     assert len(slower) >= 107
