@@ -35,6 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Before any conftest.py is imported, since it may ask for a GPU."""
+    if early_config.known_args_namespace.schedules is not None and not early_config.known_args_namespace.emulate:
+        raise pytest.UsageError("--schedules needs --emulate: a GPU keeps its own order")
     if early_config.known_args_namespace.emulate:
         stack = contextlib.ExitStack()
         try:
@@ -77,7 +79,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     asked = marker.args[0] if marker and marker.args else marker.kwargs.get("n", DEFAULT) if marker else None
     count = config.getoption("--schedules") if asked is None else asked
     if not isinstance(count, int) or count < 0:
-        raise pytest.UsageError(f"schedules: {count!r} random ones were asked for; it must be 0 or more")
+        raise pytest.UsageError(f"the number of schedules must be 0 or more, not {count!r}")
     runs = [("late", "order"), ("early", "order"), *((f"random:{i}", f"random:{i}") for i in range(count))]
     metafunc.fixturenames.append(_FIXTURE)
     ids = ["late", "early", *(f"random{i}" for i in range(count))]

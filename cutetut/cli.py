@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _command(commands: Subcommands, name: str, does: str) -> argparse.ArgumentParser:
-    """A subcommand, with a few words on what it does for the list of all, which open its own help as well."""
+    """A subcommand, with the sentence that describes it in the list of commands and in its own help."""
     return commands.add_parser(name, help=does, description=f"{does[0].upper()}{does[1:]}.")
 
 
@@ -74,7 +74,7 @@ def _add_measurements(commands: Subcommands) -> None:
     )
     bench.add_argument(
         "--keep", action="store_true",
-        help="keep what the table has of the same code and a machine of the same kind, and measure only the rest",
+        help="keep rows measured with the same code on the same kind of machine, and measure only what is missing",
     )
     bench.add_argument(
         "--add", metavar="ROWS",
@@ -89,12 +89,12 @@ def _add_measurements(commands: Subcommands) -> None:
 
 
 def _add_emulate(commands: Subcommands) -> None:
-    emulate = _command(commands, "emulate", "run a CuTe DSL script or module for a GPU on a machine without one")
+    emulate = _command(commands, "emulate", "run a CuTe DSL script, module or notebook in the emulator, without a GPU")
     emulate.add_argument("-m", dest="module", action="store_true", help="run a module by its name, as python -m does")
     emulate.add_argument(
         "--warn", metavar="KINDS", default="",
         help="warn instead of stopping where a kernel does something undefined that is often harmless: unwritten "
-        "values, shuffle masks, races, A fragments in use; --warn=uninitialized,shuffle,race,fragment names some",
+        "values, shuffle masks, races, A fragments in use; list kinds to limit it, as in --warn=race,shuffle",
     )  # fmt: skip
     emulate.add_argument(
         "--waive", metavar="KIND@FILE:LINE", action="append", default=[], help="accept errors of one kind at one line"
@@ -214,7 +214,7 @@ def _bench(notebooks: Sequence[str], parts: Sequence[str], jobs: int, rows: str 
     from cutetut.measure import bench
 
     if "emulator" in notebooks:
-        raise bench.BenchError("the emulator is no notebook: `python -m cutetut bench-emulator` measures it, anywhere")
+        raise bench.BenchError("the emulator is not a notebook: `python -m cutetut bench-emulator` measures it")
     if rows is not None and len(notebooks) != 1:
         raise bench.BenchError("--add adds rows to the table of one notebook: name it")
     if parts and (rows is not None or len(notebooks) != 1):
@@ -254,8 +254,8 @@ def _cache(remove: bool) -> int:
         )
         return 0
     verb, kernels = "removed " if remove else "", "kernel" if use.entries == 1 else "kernels"
-    limit = "" if remove else f", at most {compile_cache.LARGEST >> 20} MiB"
-    print(f"{use.folder}: {verb}{use.entries} {kernels}, compiled or disassembled, {use.nbytes / 2**20:.1f} MiB{limit}")
+    limit = "" if remove else f" of at most {compile_cache.LARGEST >> 20}"
+    print(f"{use.folder}: {verb}{use.entries} compiled or disassembled {kernels}, {use.nbytes / 2**20:.1f}{limit} MiB")
     return 0
 
 
@@ -281,7 +281,8 @@ def _progress(names: Sequence[str]) -> int:
             rows.append([chapter, f"{total - len(left)} of {total}", ", ".join(left)])
     print(aligned(rows))
     if not kept:
-        print("Run a check in JupyterLab (`make lab`): when it says \"right\", the exercise is kept here.")
+        lab = "jupyter lab" if notebooks.project_root() == notebooks.INSTALLED else "make lab"
+        print(f"Run a check in JupyterLab (`{lab}`): when it says \"right\", the exercise is kept here.")
     print(f"{sum(each.key in kept for each in listed)} of {len(listed)} exercises are right; kept in {file}")
     return 0
 

@@ -283,7 +283,7 @@ def check_disk(facts: Facts) -> Finding | None:
     if facts.disk_gb >= DISK_COMFORTABLE:
         return None
     return Finding(
-        f"{facts.disk_gb:.1f} GB of disk are free here",
+        f"only {facts.disk_gb:.1f} GB of disk space is free here",
         f"free some: running needs {DISK_NEEDED:g} GB, a fresh installation {DISK_COMFORTABLE:g} GB or more",
         fatal=facts.disk_gb < DISK_NEEDED,
     )
@@ -294,7 +294,7 @@ def check_memory(facts: Facts) -> Finding | None:
     if facts.memory_gb is None or facts.memory_gb >= MEMORY_COMFORTABLE:
         return None
     return Finding(
-        f"{facts.memory_gb:.1f} GB of memory are available; notebooks may be killed",
+        f"only {facts.memory_gb:.1f} GB of memory is available; notebooks may be killed",
         "close other programs, and run one notebook at a time: python -m cutetut run --jobs 1",
         fatal=False,
     )

@@ -191,13 +191,14 @@ def test_doctor_comes_when_a_package_is_missing(tmp_path, module):
         ("cutlass", "emulate", "script.py"),
         ("IPython", "emulate", "page.ipynb"),
         ("nbformat", "run", ""),
+        ("cutlass", "bench-emulator", "wgmma"),
     ],
 )
 def test_a_missing_package_is_one_line_that_names_the_doctor(tmp_path, module, command, target):
     (tmp_path / "sitecustomize.py").write_text(without(module))
     (tmp_path / "script.py").write_text("print(1)")
     (tmp_path / "page.ipynb").write_text('{"cells": []}')
-    target = [str(tmp_path / target)] if target else ["00_start_here"]
+    target = [str(tmp_path / target)] if "." in target else [target or "00_start_here"]
     done = cutetut(command, *target, env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert f"the package {module}, which is not installed; `python -m cutetut doctor`" in done.stderr

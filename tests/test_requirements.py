@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import sysconfig
 import tomllib
 from pathlib import Path
 
@@ -19,6 +22,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 LOCK = ROOT / "requirements.txt"
 DOCS = ROOT / "book" / "requirements.txt"
+BUILD = "PYTHONPATH=. jupyter-book build . -W -n --keep-going"
 
 
 def pins(path: Path) -> dict[str, str]:
@@ -70,8 +74,21 @@ def test_the_pins_force_no_build_of_torch() -> None:
 
 def test_what_builds_the_published_book_has_no_torch() -> None:
     assert not {"torch", backend.DSL_PACKAGE, "llvmlite", "cutetut"} & set(pins(DOCS))
-    commands = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text())["build"]["jobs"]["install"]
-    assert commands == ["pip install -r book/requirements.txt"]
+    jobs = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text())["build"]["jobs"]
+    assert jobs["install"] == ["pip install -r book/requirements.txt"]
+    steps = yaml.safe_load((ROOT / ".github/workflows/book.yml").read_text())["jobs"]["build"]["steps"]
+    assert BUILD in jobs["build"]["html"] and BUILD in [step.get("run") for step in steps]
+
+
+def test_the_published_book_finds_its_extension_where_nothing_of_this_is_installed() -> None:
+    """As in a fresh environment: without .pth files, by which this checkout is installed, and without torch."""
+    name, value = BUILD.split(" ")[0].split("=")
+    code = f"""import sys; sys.path += [{sysconfig.get_path("purelib")!r}, "book/_ext"]
+sys.modules.update(torch=None, cutlass=None, llvmlite=None); import cutetut_book"""
+    command = [sys.executable, "-P", "-S", "-c", code]
+    for environment, found in (({name: value}, True), ({}, False)):
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert (done.returncode == 0) == found, done.stderr
 
 
 def test_one_version_of_the_compiler_everywhere() -> None:

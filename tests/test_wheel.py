@@ -134,7 +134,7 @@ def test_the_command_helps_and_looks_at_the_machine(site: Path) -> None:
 @pytest.mark.parametrize("words", ["record", "record 00_start_here", "bench 06_smem_tiling", "tables"])
 def test_what_would_write_into_the_installed_package_is_refused(site: Path, words: str) -> None:
     done = run(site, sys.executable, str(site / "bin" / "cutetut"), *words.split())
-    assert done.returncode == 1 and "the installed package is not written to: git clone" in done.stderr, done.stderr
+    assert done.returncode == 1 and "does not write into its installed package: git clone" in done.stderr, done.stderr
 
 
 def test_a_downloaded_notebook_finds_tables_and_other_chapters(site: Path) -> None:

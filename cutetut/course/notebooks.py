@@ -62,7 +62,7 @@ def expect_own(names: Sequence[str | Path] = ()) -> None:
     written = [find(name) for name in names] or [INSTALLED]
     if any(path.is_relative_to(INSTALLED) for path in written):
         raise NotebookError(
-            f"the installed package is not written to: git clone {REPOSITORY}, and do this there"
+            f"cutetut does not write into its installed package: git clone {REPOSITORY} and run this there"
         )
 
 

@@ -236,7 +236,7 @@ def _take_turns(
 def run(name: str, part: str = "", keep: bool = False) -> Path:
     """Call a notebook's `benchmark()` on this GPU, write `book/data/<name>.json` and print its table.
 
-    If it is cut off, the comparisons that were done stand in `.cache/measured`, and the next run goes on behind them.
+    If it is interrupted, finished comparisons stay in `.cache/measured`, and the next run continues from there.
     keep: what the table has of the same code and a machine of the same kind is kept, and only the rest is measured.
     part: of a benchmark that would take too long in one piece: its function is `benchmark_<part>`, and its table
     `book/data/<name>_<part>.json`. Raises provenance.NotRecordable without a Hopper GPU, NeedsGPU if the emulator was
@@ -282,7 +282,7 @@ def add(name: str, expression: str) -> Path:
     try:
         code = compile(expression, "<rows to add>", "eval")
     except SyntaxError as error:
-        raise BenchError(f"{expression!r} is no Python expression: {error.msg}") from error
+        raise BenchError(f"{expression!r} is not a Python expression: {error.msg}") from error
     names = dict(vars(chapter.load(BENCH_TAGS)))
     with turns.taken():
         measured = eval(code, names)
@@ -292,7 +292,7 @@ def add(name: str, expression: str) -> Path:
 
 
 def _table_of(of: Mapping[str, Any], name: str, part: str) -> list[Row]:
-    """The rows of a table, if it is of this code and of such a machine; or else none."""
+    """The rows of a table, if it was measured with this code on such a machine; else none."""
     try:
         content = read(name, part)
     except BenchError:
@@ -302,12 +302,12 @@ def _table_of(of: Mapping[str, Any], name: str, part: str) -> list[Row]:
 
 
 def _machine(facts: Mapping[str, str]) -> dict[str, str]:
-    """Of a measurement's facts those that have to agree where rows of two days are to stand in one table."""
+    """The facts that must match before rows from different days share a table."""
     return {key: value for key, value in facts.items() if key != "date"}
 
 
 def _ready(name: str) -> tuple[notebooks.Notebook, dict[str, str]]:
-    """The notebook and the facts of this machine; raises unless it can be measured here and its table be written."""
+    """The notebook and this machine's facts. Raises if it cannot be measured here or its table cannot be written."""
     facts = provenance.collect()
     _require_gpu("python -m cutetut bench")
     chapter = notebooks.notebook(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -47,10 +48,13 @@ class Used:
 def run(parts: Sequence[str] = ()) -> None:
     """Measure these parts, or all but the notebooks, and print what comes out.
 
-    Raises BenchError for a part that there is not, and for one that fails.
+    Raises BenchError for an unknown part, and for one that fails; ModuleNotFoundError where a package is missing.
     """
     if unknown := [part for part in parts if part not in PARTS]:
         raise bench.BenchError(f"the emulator's benchmark has no part {unknown[0]}; there are: {', '.join(PARTS)}")
+    for needed in ("numpy", "torch", "cutlass"):
+        if importlib.util.find_spec(needed) is None:
+            raise ModuleNotFoundError(f"No module named {needed!r}", name=needed)
     for part in parts or [part for part in PARTS if part != "notebooks"]:
         PARTS[part]()
         print(flush=True)

@@ -1,4 +1,4 @@
-"""What a measurement has measured so far: where it is cut off, the next one goes on behind it.
+"""The finished comparisons of a measurement; if it is interrupted, the next run continues from there.
 
 A table takes minutes, and a GPU host may be gone before they are over. So each comparison goes into a file once it
 is done, and a later run of the same code on a machine of the same kind takes it from there; or, if it is asked to, from
@@ -73,7 +73,7 @@ class Journal:
         self._begun = True
 
     def end(self) -> None:
-        """All is measured, and stands elsewhere."""
+        """Everything has been measured and stored in the table."""
         self._path.unlink(missing_ok=True)
 
 

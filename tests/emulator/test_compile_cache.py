@@ -226,9 +226,9 @@ def test_the_command_says_what_is_kept_and_removes_only_that(folder: Path, capsy
     (folder / "notes.zip").write_text("mine")
     assert cli.main(["cache"]) == 0
     said = capsys.readouterr().out
-    assert said == f"{folder}: 2 kernels, compiled or disassembled, 0.0 MiB, at most 512 MiB\n"
+    assert said == f"{folder}: 2 compiled or disassembled kernels, 0.0 of at most 512 MiB\n"
     assert cli.main(["cache", "--clear"]) == 0
-    assert "removed 2 kernels, compiled or disassembled" in capsys.readouterr().out
+    assert "removed 2 compiled or disassembled kernels" in capsys.readouterr().out
     assert [path.name for path in folder.iterdir()] == ["notes.zip"]
 
 

@@ -236,7 +236,7 @@ def test_rows_are_added_to_a_table_of_the_same_code(benched):
 def test_rows_of_other_code_or_another_machine_are_not_added(benched, monkeypatch):
     path = more(benched)
     before = path.read_text()
-    for wrong, problem in (("rows(", "is no Python expression"), ("[]", "non-empty list"), ("", "is no Python expr")):
+    for wrong, problem in (("rows(", "is not a Python expr"), ("[]", "non-empty list"), ("", "not a Python expr")):
         with pytest.raises(BenchError, match=problem):
             bench.add("04_a", wrong)
     monkeypatch.setattr(provenance, "collect", lambda: FACTS | {"date": "2026-01-03", "driver": "590.1"})

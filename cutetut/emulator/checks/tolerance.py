@@ -110,4 +110,4 @@ def _waivers(text: str) -> tuple[Waiver, ...]:
 
 def _check_kind(name: str, variable: str) -> None:
     if name not in KINDS:
-        raise LaunchError(f"{name!r} in {variable} is no kind of error that can be tolerated: {', '.join(KINDS)} are")
+        raise LaunchError(f"{name!r} in {variable} cannot be tolerated; these can: {', '.join(KINDS)}")
