@@ -216,4 +216,4 @@ def test_a_wrong_waiver_is_refused_before_the_script_runs(tmp_path: Path, capfd:
     script.write_text("print('ran')")
     assert emulate(str(script), [], waive=["everything@show.py:1"]) == 1
     out, err = capfd.readouterr()
-    assert out == "" and "cutetut emulate: 'everything' in CUTETUT_WAIVE is no kind" in err
+    assert out == "" and "cutetut emulate: 'everything' in CUTETUT_WAIVE cannot be tolerated; these can: " in err
