@@ -35,9 +35,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Before any conftest.py is imported, since it may ask for a GPU."""
-    if early_config.known_args_namespace.schedules is not None and not early_config.known_args_namespace.emulate:
+    asked = early_config.known_args_namespace
+    if asked.schedules is not None and not asked.emulate:
         raise pytest.UsageError("--schedules needs --emulate: a GPU keeps its own order")
-    if early_config.known_args_namespace.emulate:
+    if asked.emulate:
         stack = contextlib.ExitStack()
         try:
             from cutetut import emulate

@@ -189,36 +189,37 @@ def attempted(make: Callable[[], Made]) -> Made:
     except NotYet:
         raise
     except Exception as error:  # what CuTe and Python refuse has no common type
-        if NOT_REWRITTEN.search(str(error)):
+        said = COLOUR.sub("", str(error))
+        if NOT_REWRITTEN.search(said):
             raise NotYet(
                 "the DSL does not rewrite the loops of a plain function, which runs while the kernel is traced: "
                 "use Python's range there, or put @cute.jit above the function"
             ) from None
-        if LATE_NUMBER in str(error):
-            line, _ = _pointed_at(error)
+        if LATE_NUMBER in said:
+            line, _ = _pointed_at(said)
             raise NotYet(
                 "Python wants a number that is known while the kernel is traced, as an index of a list or tuple or in "
                 "a function of `math`; what a thread has is not, nor what `range` counts, and `cute.math` takes both"
                 + (f": {line}" if line else "")
             ) from None
-        if LATE_IF in COLOUR.sub("", str(error)):
-            _, expression = _pointed_at(error)
+        if LATE_IF in said:
+            _, expression = _pointed_at(said)
             if expression.endswith("]"):
                 raise NotYet(f"a tensor is indexed, [ ], and a layout is called, ( ): {expression}") from None
             raise NotYet(
                 "Python cannot decide while the kernel is traced about a value that only a thread has: "
                 "put @cute.jit above the function, and the DSL rewrites its `if`; or use cutlass.max or cute.where"
             ) from None
-        if TWO_COORDINATES in str(error):
+        if TWO_COORDINATES in said:
             raise NotYet("a layout takes one coordinate, which may be a tuple: layout((i, j))") from None
-        if NO_KERNEL in str(error):
+        if NO_KERNEL in said:
             raise NotYet("a kernel is asked for, to be launched: put @cute.kernel above the function") from None
         raise NotYet(raised(error)) from None
 
 
-def _pointed_at(error: Exception) -> tuple[str, str]:
+def _pointed_at(said: str) -> tuple[str, str]:
     """The line of source that an error of CuTe DSL points at, and the expression in it; both empty if there is none."""
-    if not (found := AT_LINE.search(COLOUR.sub("", str(error)))):
+    if not (found := AT_LINE.search(said)):
         return "", ""
     return found["line"].strip(), found["line"][len(found["before"]) :][: len(found["marks"])]
 

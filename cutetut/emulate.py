@@ -70,8 +70,8 @@ def run(
     warn and waive are CUTETUT_WARN and CUTETUT_WAIVE (emulator/checks/tolerance.py), added to what is set already.
     What the script raises is printed to stderr, an emulator error last and with the script's own frames only.
     settings are further variables for the emulator, such as CUTETUT_SCHEDULE. report is a file for what the emulator
-    finds, as JSON (emulator/findings.py); it is written unless the script ends by
-    `os._exit` or is killed.
+    finds, as JSON (emulator/findings.py); it is written unless the script ends by `os._exit` or is
+    killed.
     Afterwards the process is as it was: sys.argv, sys.path, __main__, environment, folder, torch and CuTe DSL.
     """
     if torchrun.is_asked_for(script, module):

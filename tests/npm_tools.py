@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import tarfile
 import tempfile
 from pathlib import Path
 
 from cutetut_book import vendor
+
+from tests.book.browser_download import extract, keep
 
 CACHE = vendor.ROOT / ".cache" / "linters"
 PINS = {
@@ -26,11 +27,9 @@ def folder(package: str) -> Path:
     if not kept.is_dir():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as fresh:
-            with tarfile.open(vendor.download(package, PINS[package], Path(fresh))) as archive:
-                archive.extractall(fresh, filter="data")
+            extract(vendor.download(package, PINS[package], Path(fresh)), Path(fresh))
             kept.parent.mkdir(exist_ok=True)
-            if not kept.is_dir():  # another process may have been faster
-                (Path(fresh) / "package").rename(kept)
+            keep(Path(fresh) / "package", kept)
     return kept
 
 

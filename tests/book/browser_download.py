@@ -83,7 +83,7 @@ def download() -> Browser:
             ready.mkdir()
             _browser(Path(scratch), ready, here)
             _driver(ready)
-            _keep(ready, here)
+            keep(ready, here)
     except (OSError, subprocess.SubprocessError, tarfile.TarError) as error:
         raise DownloadError(f"the browser could not be downloaded: {error}") from None
     browser = downloaded()
@@ -91,7 +91,7 @@ def download() -> Browser:
     return browser
 
 
-def _keep(ready: Path, here: Path) -> None:
+def keep(ready: Path, here: Path) -> None:
     """Give the complete folder its final name, unless another process was faster."""
     try:
         ready.rename(here)
@@ -109,17 +109,18 @@ def _browser(scratch: Path, ready: Path, final: Path) -> None:
         tarball = vendor.download(spec, pin["integrity"], scratch)
     except vendor.VendorError as error:
         raise DownloadError(str(error)) from None
-    _extract(tarball, scratch)
+    extract(tarball, scratch)
     packed = scratch / "package" / "bin"
     _unpack(packed / "chromium.br", ready / "chromium")
     (ready / "chromium").chmod(0o755)
     for name in ("al2023", "fonts", "swiftshader"):
         _unpack(packed / f"{name}.tar.br", scratch / f"{name}.tar")
-        _extract(scratch / f"{name}.tar", ready)
+        extract(scratch / f"{name}.tar", ready)
     (ready / "fonts.conf").write_text(FONTS.format(folder=final / "fonts", cache=final / "font-cache"))
 
 
-def _extract(path: Path, into: Path) -> None:
+def extract(path: Path, into: Path) -> None:
+    """Unpack a tar file whose hash has been checked."""
     with tarfile.open(path) as archive:
         # Python 3.11.0 to 3.11.3 have no filters; what is unpacked here has the pinned hash.
         archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)

@@ -144,14 +144,11 @@ def measured_plans(chapter: ModuleType) -> dict[Key, Times]:
 MISSED = {  # how much slower the choice is than the fastest that was measured, at most, where it is above 2 percent
     (50, 14336, 4096, BF16, BF16): 1.075,  # clusters of four along N; not seen elsewhere
     (300, 5000, 2000, BF16, BF16): 1.065,  # small CTAs, two on an SM, for clusters of four
-    (128, 4096, 4096, BF16, BF16): 1.055,  # K in two parts, for clusters of two
-    (320, 9216, 3072, BF16, BF16): 1.05,  # in duels of two days it is level, in windows ahead
     (96, 5120, 17920, BF16, BF16): 1.04,  # the same tiles, stored while nothing is multiplied
     (4096, 1536, 2048, BF16, BF16): 1.03,  # in windows it is ahead
     (5000, 5000, 5000, BF16, BF16): 1.03,
     (128, 8192, 28672, BF16, BF16): 1.03,  # sustained, it is the fastest
     (64, 10240, 8192, BF16, BF16): 1.03,  # the same tiles, on another day
-    (64, 4096, 4096, BF16, BF16): 1.025,
     (384, 6144, 4096, BF16, BF16): 1.025,
 }
 
@@ -170,9 +167,9 @@ def test_its_choice_is_within_two_percent_of_the_fastest_that_was_measured(chapt
     """In bursts, of those plans whose cost is alike the first."""
     plans = {key: us for key, us in measured_plans(chapter).items() if len(us) > 1}
     slower = {key: ratio for key, us in plans.items() if (ratio := slower_than_best(chapter, key, us))}
-    assert len(slower) >= 107
+    assert len(slower) >= 109
     assert not {key: ratio for key, ratio in slower.items() if ratio > MISSED.get(key, 1.02)}
-    assert statistics.mean(slower.values()) < 1.0075
+    assert statistics.mean(slower.values()) < 1.0065
 
 
 def test_its_choice_is_near_the_fastest_of_sustained_duels(chapter: ModuleType) -> None:
