@@ -42,7 +42,7 @@ run: $(READY) ## set up, run every notebook on this machine, build the book
 test: $(READY) browser ## set up, run every check
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests --durations=10 $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadscope)
+	$(BIN)/python -m pytest --durations=10 $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadscope)
 
 lab: $(READY) ## open JupyterLab on the notebooks (LAB="--no-browser --ip=0.0.0.0": options for it)
 	@# Not in notebooks/ itself: their links to the book's pages lead out of it.

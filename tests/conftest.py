@@ -19,15 +19,15 @@ from tests.book import browser
 
 ROOT = Path(__file__).resolve().parent.parent
 # With several processes the tests of a file run in one of them, because they share kernels that take long to compile;
-# those of OF_THE_BOOK share the built book, and those of SPREAD run a notebook each.
+# those of OF_THE_BOOK share the built book.
 OF_THE_BOOK = (
     "test_every_page.py", "test_pages.py", "test_pages_in_a_browser.py", "test_first_page.py", "test_reading.py",
     "test_exercises_page.py", "test_explained.py", "test_errata.py",
 )  # fmt: skip
-SPREAD = "test_committed.py"
-# They begin with what takes longest (of CPU, 20 seconds and more), so that at the end none waits for another.
+# They begin with what takes longest (of CPU, 20 seconds and more), so that at the end none waits for another: with the
+# notebooks, then with these.
 LONGEST = (
-    SPREAD, *OF_THE_BOOK, "test_22_fa_fp8.py", "test_25_ship_it.py", "test_15_past_cublas.py", "test_19_fa_wgmma.py",
+    *OF_THE_BOOK, "test_22_fa_fp8.py", "test_25_ship_it.py", "test_15_past_cublas.py", "test_19_fa_wgmma.py",
     "test_20_fa_warp_specialized.py", "test_21_fa_pingpong.py", "test_16_rows.py", "test_18_fa_tma.py",
     "test_24_flash_decode.py", "test_23_fa_incoherent.py", "test_museum.py", "test_07_mma_sync.py",
     "test_06_smem_tiling.py",
@@ -65,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # where pytest-xdist is installed
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file's tests go to one process, the book's all to one, those of SPREAD each to any, in the order they have.
+    """A file's tests go to one process, a notebook's cells too, the book's all to one, in the order they have.
 
     The marker xdist_group would do it, but with pytest 9.2 the names that pytest-xdist 3.8 gives tests do not last.
     """
@@ -75,7 +75,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::")[0]
             name = file.rpartition("/")[2]
-            return nodeid if name == SPREAD else "book" if name in OF_THE_BOOK else file
+            return "book" if name in OF_THE_BOOK else file
 
     config.option.loadscopereorder = False
     return ByFile(config, log)
@@ -94,7 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker(other)]
     if config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
         rank = {name: number for number, name in enumerate(LONGEST)}
-        items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+        items.sort(key=lambda item: -1 if item.path.suffix == ".ipynb" else rank.get(item.path.name, len(rank)))
     _skip_without_a_browser(config, [item for item in items if item.get_closest_marker("browser")])
 
 

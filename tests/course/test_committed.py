@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import io
-import json
-import os
 import re
+import tomllib
 from pathlib import Path
 
 import nbformat
 import pytest
 
 from cutetut.course import concordance, execute, exemptions, notebooks, provenance
-from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 HOPPER_NAMES = re.compile(r"\b(H100|H200|GH200|H800|H20)\b")
@@ -63,36 +62,30 @@ def test_nbval_compares_every_cell(name):
 CONFIG = ROOT / "tests" / "nbval_sanitize.cfg"
 
 
-def nbval(path, folder, monkeypatch):
-    """Let nbval execute a notebook on this session's backend and compare what it prints; return its status and report.
+@pytest.fixture
+def with_our_hooks(tmp_path, monkeypatch):
+    """Call pytest in this process, with the hooks of the project's conftest.py; return its status and report."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    monkeypatch.setenv("JUPYTER_PATH", "")  # they add a folder to it
 
-    It runs in this process, which has imported pytest and nbval already. `folder` is for scratch. The notebook's
-    kernel is this Python with an environment as a reader's: with pytest's PYTEST_CURRENT_TEST in it, ipykernel leaves
-    out what C code prints, and on a GPU that is what cute.printf prints.
-    """
-    kernel = ["env", "-u", "PYTEST_CURRENT_TEST", *warm.command("ipykernel_launcher", "-f", "{connection_file}")]
-    spec = {"argv": kernel, "display_name": "this Python", "language": "python"}
-    (folder / "kernels" / "this").mkdir(parents=True)
-    (folder / "kernels" / "this" / "kernel.json").write_text(json.dumps(spec))
-    no_settings = folder / "pytest.ini"
-    no_settings.write_text("[pytest]\n")
-    for name, value in {"PYTHONPATH": str(ROOT), "JUPYTER_PATH": str(folder)}.items():
-        monkeypatch.setenv(name, value, prepend=os.pathsep)
-    monkeypatch.setenv("CUTETUT_PROGRESS", "0")
-    of_nbval = ["--nbval", "--nbval-kernel-name=this", "--nbval-cell-timeout=600", f"--nbval-sanitize-with={CONFIG}"]
-    ours = ["-q", "--color=no", "--capture=no", "-c", str(no_settings), "-pno:cacheprovider", "-pno:faulthandler"]
-    with contextlib.redirect_stdout(io.StringIO()) as report:
-        status = pytest.main([*ours, *of_nbval, str(path)])
-    return status, report.getvalue()
+    def call(*arguments):
+        plugins = ["-pconftest", "-pno:cacheprovider", "-pno:faulthandler"]
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            status = pytest.main(["-q", "--color=no", "--capture=no", f"-c{tmp_path}/pytest.ini", *plugins, *arguments])
+        return status, said.getvalue()
+
+    return call
 
 
-@pytest.mark.parametrize("name", COMMITTED)
-def test_the_notebook_prints_here_what_it_printed_when_recorded(name, tmp_path, monkeypatch):
-    """Every cell prints on this session's backend what it printed on the H200."""
-    status, report = nbval(notebooks.find(name), tmp_path, monkeypatch)
-    assert status == 0, report[-8000:]
-    ran = re.search(r"(\d+) passed", report)
-    assert ran is not None and int(ran[1]) == len(notebooks.code_cells(notebooks.read(name)))
+def test_every_cell_of_every_notebook_is_executed(with_our_hooks):
+    """`make test` names no folder, so that pytest takes those of pyproject.toml."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert "notebooks" in settings["testpaths"]
+    assert re.search(r"-m pytest --durations=10 \$\(if", (ROOT / "Makefile").read_text())
+    status, said = with_our_hooks("--collect-only", str(ROOT / "notebooks"))
+    assert status == 0, said
+    collected = collections.Counter(re.findall(r"^\S*?(\w+)\.ipynb::Cell \d+$", said, re.MULTILINE))
+    assert collected == {name: len(notebooks.code_cells(notebooks.read(name))) for name in COMMITTED}
 
 
 # ipykernel reads what C code prints in a thread, and does not wait for that thread at a cell's end
@@ -101,16 +94,16 @@ FROM_C = "import ctypes, time\nlibc = ctypes.CDLL(None)\nlibc.puts(b'2')\nflushe
 
 @pytest.mark.parametrize("source", ["print(2)", FROM_C], ids=["Python", "C"])
 @pytest.mark.parametrize("recorded", [1, 2])
-def test_nbval_notices_a_different_output(tmp_path, monkeypatch, source, recorded):
-    """The comparison above is able to fail, and sees what C code prints as well."""
+def test_nbval_notices_a_different_output(tmp_path, with_our_hooks, source, recorded):
+    """The comparison is able to fail, and sees what C code prints as well."""
     book = nbformat.v4.new_notebook()
     cell = nbformat.v4.new_code_cell(source, execution_count=1)
     cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=f"{recorded}\n")]
     book.cells.append(cell)
     nbformat.write(book, tmp_path / "one.ipynb")
-    status, report = nbval(tmp_path / "one.ipynb", tmp_path, monkeypatch)
-    assert status == (0 if recorded == 2 else 1), report[-3000:]
-    assert ("Cell outputs differ" in report) == (recorded != 2)
+    status, said = with_our_hooks(str(tmp_path / "one.ipynb"))
+    assert status == (0 if recorded == 2 else 1), said[-3000:]
+    assert ("Cell outputs differ" in said) == (recorded != 2)
 
 
 SANITIZED = [
