@@ -149,13 +149,31 @@ def _run(options: argparse.Namespace) -> int:
         with backend.collection_paused():
             from cutetut import emulate
 
-        asked = {variable: getattr(options, option[2:]) for option, (variable, *_) in SETTINGS.items()}
-        settings = {variable: value for variable, value in asked.items() if value is not None}
+        if (settings := _settings(options)) is None:
+            return 2
         return emulate.run(
             options.script, options.args, options.module, options.warn, options.waive, options.report, settings,
             options.gpus, options.ranks,
         )  # fmt: skip
     return _on_notebooks(options)
+
+
+def _settings(options: argparse.Namespace) -> dict[str, str] | None:
+    """The variables that options of `emulate` stand for; None where one has no such value, after a message."""
+    from cutetut.emulator import launch
+    from cutetut.emulator.errors import LaunchError
+
+    settings = {}
+    for option, (variable, *_) in SETTINGS.items():
+        if (value := getattr(options, option[2:])) is not None:
+            settings[variable] = value
+            try:
+                launch.expect_settings({variable: value})
+            except LaunchError as error:
+                said = str(error).replace(f"{variable}={value!r}", f"{option} {value}")
+                print(f"cutetut emulate: {said}", file=sys.stderr)
+                return None
+    return settings
 
 
 def _with_kinds(argv: list[str]) -> list[str]:

@@ -97,6 +97,9 @@ def run(
             return 1
     number = gpus or ranks or (notebooks.notebook(script).gpus if is_notebook else 1)
     file = Path(report).absolute()  # the script may change the folder
+    if report and (obstacle := _why_not_written(file)):
+        print(f"cutetut emulate: the report cannot be written: {obstacle}", file=sys.stderr)
+        return 1
     try:
         with _unchanged_process(), emulated_gpu(warn, waive, settings, number) as found:
             sys.argv = [script, *args]
@@ -220,6 +223,15 @@ def _unchanged_process() -> Iterator[None]:
     finally:
         sys.argv, sys.path[:], sys.excepthook, sys.modules["__main__"] = argv, path, hook, main
         os.chdir(folder)
+
+
+def _why_not_written(file: Path) -> str:
+    """Why a file cannot be written, as far as can be known before; empty if it can."""
+    if file.is_dir():
+        return f"{file} is a folder"
+    if not file.parent.is_dir():
+        return f"there is no folder {file.parent}"
+    return "" if os.access(file if file.exists() else file.parent, os.W_OK) else f"no permission to write {file}"
 
 
 def _write(file: Path, script: str, status: int, found: list[findings.Report]) -> int:

@@ -405,6 +405,20 @@ def test_emulates_settings_are_variables(monkeypatch):
     assert given == [({"CUTETUT_ASYNC": "early", "CUTETUT_SCHEDULE": "random:3", "CUTETUT_BUDGET": "9"}, 2, 3)]
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "remedy"),
+    [
+        ("--async", "never", "use late, early or random:SEED"),
+        ("--schedule", "foo", "use order or random:SEED"),
+        ("--budget", "-1", "is not a number of steps, of 1 or more"),
+    ],
+)
+def test_a_bad_option_of_emulate_is_named_as_it_was_typed(option, value, remedy, capsys):
+    assert main(["emulate", f"{option}={value}", "never_read.py"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"cutetut emulate: {option} {value}") and remedy in err and err.count("\n") == 1
+
+
 def test_emulate_hands_the_script_its_own_arguments(monkeypatch):
     from cutetut import emulate
 

@@ -107,6 +107,17 @@ def test_what_no_launch_could_follow_is_refused_before_the_script_runs(
     assert out == "" and err.startswith(f"cutetut emulate: {name}='{value}'") and err.count("\n") == 1
 
 
+@pytest.mark.parametrize("report", [".", "nowhere/found.json"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_script_runs(
+    report: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "says.py"
+    script.write_text("print('it ran')")
+    assert run(str(script), [], report=str(tmp_path / report)) == 1
+    out, err = capfd.readouterr()
+    assert out == "" and err.startswith("cutetut emulate: the report cannot be written: ") and err.count("\n") == 1
+
+
 def test_a_fault_ends_with_the_typed_error_and_the_scripts_own_frames(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(str(SCRIPTS / "too_far.py"), []) == 1
     out, err = capfd.readouterr()

@@ -39,7 +39,7 @@ def executed_with(chapter: str, checks: str, cells: Mapping[str, str], folder: P
     """The chapter as it is committed, with further code cells at its end, by their ids, executed on this backend.
 
     They run after what they need of the chapter: imports, kernels, benchmark, helpers, and the cell of the id `checks`.
-    That its other cells print here what is committed is for nbval to say, which executes the notebooks beside the tests.
+    That its other cells print here what is committed is for nbval to say, which executes every notebook.
     """
     notebook = notebooks.read(chapter)
     needed = copy.deepcopy(notebook)
