@@ -396,6 +396,22 @@ def without_scale(new, top, scale):
     return new - top > 8.0
 
 
+def of_one_scale(new, top, scale):
+    return new - top > 32.0
+
+
+def of_other_scale(new, top, scale):
+    return new - top > 4.0
+
+
+def from_the_limit_on(new, top, scale):
+    return (new - top) * scale >= 8.0
+
+
+def by_power(new, top, scale):
+    return cute.math.exp2((new - top) * scale) > 256.0
+
+
 def never(new, top, scale):
     return new * 0.0 > 1.0
 
@@ -410,7 +426,7 @@ TEXTS = ["None", "'text'", "np.float64(3)", "float('nan')", "(1, 2)", "nothing",
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
     "check_step": (
         [*TEXTS, "'hgcjidbeaf'", "'hfgcjibdea'", "'hfgcjidbeaa'", "'hfgcjidbe'", "'hfgcjidabe'"],
-        ["'hfgcjidbea'", "list('ghfcjidbea')", "'fghcjidbae'"],
+        ["'hfgcjidbea'", "list('ghfcjidbea')", "'fghcjidbae'", "'H, F, G, C, J, D, B, E, A, I'"],
     ),
     "check_pass_on": ([*KINDS, "backwards", "of_384"], ["modulo", "by_branch", "by_helper"]),
     "check_cycles": (
@@ -420,9 +436,12 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
     "check_power": ([*KINDS, "coarse", "cute.math.exp2"], ["doubled", "halves", "by_squaring"]),
     "check_turns": (
         [*TEXTS, "'mhfgcyjidbea'", "'hmfgcyjbieda'", "'mhfgcjbyieda'"],
-        ["'mhfgcyjbieda'", "tuple('gmhfcybjieda')", "'fmghcybjidea'"],
+        ["'mhfgcyjbieda'", "tuple('gmhfcybjieda')", "'fmghcybjidea'", "'m h f g c y b d a i e j'"],
     ),
-    "check_slack": ([*KINDS, "without_scale", "never"], ["by_factor", "by_distance", "by_branch_of_inf"]),
+    "check_slack": (
+        [*KINDS, "without_scale", "of_one_scale", "of_other_scale", "from_the_limit_on", "never"],
+        ["by_factor", "by_distance", "by_branch_of_inf", "by_power"],
+    ),
 }
 
 
@@ -430,13 +449,15 @@ names = exercises.judges_of(CHAPTER, f"import numpy as np\n{ANSWERS}")
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
 test_a_hint_names_the_mistake = exercises.wrong_answers_get_hints({
-    "check_step('hfgcjidabe')": "only because the compiler moves the conversion to P behind the wait",
+    "check_step('hfgcjidabe')": "only because the compiler moves the conversion to P after the wait",
     "check_step('hjidafgcbe')": "; Look at: warpgroup.wait_group(0) before the accumulators are used",
     "check_pass_on(one_too_far)": "and nothing can wake it: CTA (0, 0, 0), warps [0-3] wait at barrier 5: 128 of 256",
     "check_cycles(always_cores)": "p = 512, s = 2000, o = 0: the model's step is longer",
     "check_cycles(lambda p, s, o: 9999)": "p = 512, s = 512, o = 0: the model's step is shorter",
-    "check_turns('mhfgcjbyieda')": "the turn is passed on behind a wait",
+    "check_turns('mhfgcjbyieda')": "the turn is passed on after a wait",
     "check_turns('mhfgcyjidbea')": "PV runs under the softmax",
+    "check_slack(of_one_scale)": "scale 2.0: from top 2 to new 6.0625 the unit moves",
+    "check_slack(from_the_limit_on)": "scale 0.25: from top 8 to new 40 the unit stays",
 })  # fmt: skip
 test_solutions_belong_to_exercises = exercises.solutions_belong_to_exercises(CHAPTER)
 
