@@ -323,6 +323,10 @@ def the_inverse(k):
     return [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15][k % 16] + k - k % 16
 
 
+def of_96_keys(k):
+    return by_table(k % 96)
+
+
 def by_frexp(largest):
     return math.frexp(largest)[1] - 1
 
@@ -347,6 +351,18 @@ def inverse_rows(keys):
     return [the_inverse(n) for n in range(keys)]
 
 
+def always_128(keys):
+    return [by_table(n) for n in range(128)]
+
+
+def between_the_keys(keys):
+    return [by_table(n) + 0.4 for n in range(keys)]
+
+
+def as_torch(keys):
+    return torch.tensor([by_table(n) for n in range(keys)])
+
+
 def twice_the_first(keys):
     return [0] * keys
 
@@ -367,6 +383,28 @@ def one_key_too_many(S, keys, first_key):
     for i in cutlass.range_constexpr(cute.size(S)):
         key = first_key + 16 * (i // 8) + 4 * (cute.arch.lane_idx() % 4) + 2 * (i // 4 % 2) + i % 2
         S[i] = -cutlass.Float32.inf if key > keys[i // 2 % 2] else S[i]
+
+
+@cute.jit
+def by_row_alone(S, keys, first_key):
+    row = cute.arch.warp_idx() % 4 * 16 + cute.arch.lane_idx() // 4
+    for i in cutlass.range_constexpr(cute.size(S)):
+        key = 16 * (i // 8) + 4 * (cute.arch.lane_idx() % 4) + 2 * (i // 4 % 2) + i % 2
+        S[i] = -cutlass.Float32.inf if key > row + 8 * (i // 2 % 2) else S[i]
+
+
+@cute.jit
+def by_the_first_row(S, keys, first_key):
+    for i in cutlass.range_constexpr(cute.size(S)):
+        key = first_key + 16 * (i // 8) + 4 * (cute.arch.lane_idx() % 4) + 2 * (i // 4 % 2) + i % 2
+        S[i] = -cutlass.Float32.inf if key >= keys[0] + 8 * (i // 2 % 2) else S[i]
+
+
+@cute.jit
+def of_64_keys(S, keys, first_key):
+    for i in cutlass.range_constexpr(32):
+        key = first_key + 16 * (i // 8) + 4 * (cute.arch.lane_idx() % 4) + 2 * (i // 4 % 2) + i % 2
+        S[i] = -cutlass.Float32.inf if key >= keys[i // 2 % 2] else S[i]
 
 
 @cute.jit
@@ -416,17 +454,20 @@ def linear(x):
 """
 KINDS = [*exercises.FUNCTIONS, "nans"]
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
-    "check_position": ([*KINDS, "identity", "the_inverse"], ["by_divmod", "by_table", "as_array"]),
+    "check_position": ([*KINDS, "identity", "the_inverse", "of_96_keys"], ["by_divmod", "by_table", "as_array"]),
     "check_offset": (
         [f"{answer}, 'e4m3'" for answer in (*KINDS, "one_too_few", "lambda largest: 8", "lambda largest: 10**6")]
         + [f"by_frexp, {choice}" for choice in ("'e5m2'", "torch.float8_e5m2", "None", "'e4m3 or e5m2'", "448")],
         ["by_frexp, 'e4m3'", "by_counting, torch.float8_e4m3fn", "by_frexp, cutlass.Float8E4M3FN"],
     ),
     "check_rows": (
-        [*KINDS, "inverse_rows", "twice_the_first", "lambda keys: range(keys)"],
-        ["as_numpy", "generated"],
+        [*KINDS, "inverse_rows", "twice_the_first", "lambda keys: range(keys)", "always_128", "between_the_keys"],
+        ["as_numpy", "generated", "as_torch"],
     ),
-    "check_mask": ([*KINDS, "k4.mask", "one_key_too_many"], ["by_key", "by_helper"]),
+    "check_mask": (
+        [*KINDS, "k4.mask", "one_key_too_many", "by_row_alone", "by_the_first_row", "of_64_keys"],
+        ["by_key", "by_helper"],
+    ),
     "check_power": ([*KINDS, "many_terms", "linear", "cute.math.exp2"], ["by_shift", "with_floor"]),
 }
 
@@ -443,6 +484,11 @@ test_wrong_answers_get_hints = exercises.wrong_answers_get_hints(
         "check_offset(by_frexp, None)": 'the format for P is "e4m3" or "e5m2"',
         "check_rows(identity_rows)": "position 2 of P's row gets the score of key 8, and V has key 2 there",
         "check_rows(inverse_rows)": "position 2 of P's row gets the score of key ",
+        "check_position(of_96_keys)": "key 96 stands at another position than 0",
+        "check_rows(always_128)": "the list for 32 keys is 32 numbers, not 128",
+        "check_rows(between_the_keys)": "number 1 of the list for 32 keys is a whole number, not 0.4",
+        "check_mask(by_row_alone)": "row 1 sees the keys from 128 to 165: the score of key 132 becomes -inf, not 0",
+        "check_mask(of_64_keys)": "row 0 sees the keys from 128 to 128: the score of key 192 becomes 0, not -inf",
         "check_mask(k4.mask)": "row 2 sees the keys from 64 to 66: the score of key 68 becomes 0, not -inf",
         "check_mask(one_key_too_many)": "row 0 sees the keys from 64 to 64: the score of key 65 becomes 0, not -inf",
         "check_mask(nothing)": "row 0 sees the keys from 64 to 64: the score of key 65 becomes 0, not -inf",
