@@ -278,6 +278,20 @@ def of_the_warp(x, lanes):
 
 
 @cute.jit
+def of_eight(x, lanes):
+    top = cutlass.Float32(0.0)
+    for i in cutlass.range_constexpr(8):
+        top = cute.arch.fmax(top, cute.math.absf(x[i]))
+    return cute.arch.warp_reduction_max(top, threads_in_group=lanes)
+
+
+@cute.jit
+def in_groups(x, lanes):
+    top = cute.arch.fmax(x.load().reduce(cute.ReductionOp.MAX, 0.0, 0), -x.load().reduce(cute.ReductionOp.MIN, 0.0, 0))
+    return cute.arch.warp_reduction_max(top, threads_in_group=lanes)
+
+
+@cute.jit
 def without_sign(x, lanes):
     top = x.load().reduce(cute.ReductionOp.MAX, 0.0, 0)
     for stage in cutlass.range_constexpr(lanes.bit_length() - 1):
@@ -328,6 +342,25 @@ def in_bfloat16(x, step: cutlass.Constexpr):
 
 
 @cute.jit
+def kept_in_float16(x, step: cutlass.Constexpr):
+    for i in cutlass.range_constexpr(cute.size(x)):
+        x[i] = x[i].to(cutlass.Float16).to(cutlass.Float32)
+    by_halves(x, step)
+
+
+@cute.jit
+def of_32_numbers(x, step: cutlass.Constexpr):
+    pair = cute.make_rmem_tensor(2, cutlass.Float16)
+    bits = cute.recast_tensor(pair, cutlass.Int32)
+    for i in cutlass.range_constexpr(0, 16, 2):
+        for k in cutlass.range_constexpr(2):
+            pair[k] = x[i + k + 16].to(cutlass.Float16)
+        bits[0] = cute.arch.shuffle_sync_bfly(bits[0], offset=step)
+        for k in cutlass.range_constexpr(2):
+            x[i + k], x[i + k + 16] = x[i + k] + pair[k].to(cutlass.Float32), x[i + k] - pair[k].to(cutlass.Float32)
+
+
+@cute.jit
 def through_one_number(x, step: cutlass.Constexpr):
     half = cute.size(x) // 2
     pair, got = cute.make_rmem_tensor(2, cutlass.Float16), cute.make_rmem_tensor(1, cutlass.Int32)
@@ -362,15 +395,26 @@ def as_numpy(O, signs):
     return O.numpy() @ hadamard(len(signs)).numpy() * signs.numpy()
 
 
+def in_float32(O, signs):
+    return (O @ hadamard(len(signs)) * signs).float()
+
+
 def signs_first(O, signs):
     return O * signs @ hadamard(len(signs))
 """
 KINDS = [*exercises.FUNCTIONS, "nans"]
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
-    "check_largest": ([*KINDS, "of_the_warp", "without_sign"], ["from_the_top"]),
-    "check_worst": ([*KINDS, "too_large", "lambda signs: 0 * signs"], ["negative", "as_list", "as_array"]),
-    "check_packed": ([*KINDS, "across_lanes", "exchange", "nothing_sent", "same_twice", "in_bfloat16"], ["by_halves"]),
-    "check_restore": ([*KINDS, "signs_first", "lambda O, signs: O"], ["by_transpose", "as_numpy"]),
+    "check_largest": ([*KINDS, "of_the_warp", "without_sign", "of_eight"], ["from_the_top", "in_groups"]),
+    "check_worst": (
+        [*KINDS, "too_large", "lambda signs: 0 * signs", "lambda signs: 1j * signs"],
+        ["negative", "as_list", "as_array"],
+    ),
+    "check_packed": (
+        [*KINDS, "across_lanes", "exchange", "nothing_sent", "same_twice", "in_bfloat16", "kept_in_float16"]
+        + ["of_32_numbers"],
+        ["by_halves"],
+    ),
+    "check_restore": ([*KINDS, "signs_first", "lambda O, signs: O"], ["by_transpose", "as_numpy", "in_float32"]),
 }
 
 
@@ -378,12 +422,17 @@ names = exercises.judges_of(CHAPTER, ANSWERS)
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 test_wrong_answers_get_hints = exercises.wrong_answers_get_hints(
     {
-        "check_shuffles(16, 2, 11.09e12)": "these are bytes a second: the rate is in TB/s",
+        "check_shuffles(16, 2, 12.54e12)": "these are bytes a second: the rate is in TB/s",
         "check_shuffles(16, 2, 5.5)": "the rate is in TB/s, and ",
         "check_shuffles(16, 10**12, 5.5)": "each stage between lanes costs a shuffle",
         "check_largest(without_sign)": ", of a negative number",
         "check_largest(of_the_warp)": "4 lanes to a row: lane 0 has ",
         "check_largest(nans)": "",
+        "check_largest(of_eight)": "of its row of 32 numbers is ",
+        "check_shuffles(8, 1.5, 12.54)": "8 lanes with 16 numbers each are not a row of 256",
+        "check_worst(nothing)": "for 64 signs the answer is 64 numbers from -1 to 1",
+        "check_packed(kept_in_float16)": "random rows are off by 3.",
+        "check_restore(nothing)": "D = 64: the answer is a tensor like O",
         "check_worst(lambda signs: 1 // 0)": "your function raises ZeroDivisionError: ",
         "check_packed(through_one_number)": "not orthogonal; if you read an Int32 as two Float16, print the layout",
         "check_restore(signs_first)": "what was done to V last has to be undone first",
@@ -398,8 +447,8 @@ test_wrong_answers_get_hints = exercises.wrong_answers_get_hints(
 @pytest.mark.emulator
 @pytest.mark.parametrize(
     "answer, right",
-    [("16, 2, 11.09", True), ("16.0, np.int64(2), 11.1", True), ("8, 2, 11.09", False), ("16, 4, 5.54", False)]
-    + [("16, 2, 4.1", False), ("None, 2, 11.09", False), ("16, 2, float('nan')", False), ("16, '2', 11.09", False)],
+    [("16, 2, 12.54", True), ("16.0, np.int64(2), 12.5", True), ("8, 2, 12.54", False), ("16, 4, 6.27", False)]
+    + [("16, 2, 4.1", False), ("None, 2, 12.54", False), ("16, 2, float('nan')", False), ("16, '2', 12.54", False)],
 )
 def test_numbers_are_judged(names: dict, capsys: pytest.CaptureFixture[str], answer: str, right: bool) -> None:
     exercises.assert_judged("check_shuffles", [answer], right, names, capsys)
