@@ -226,8 +226,9 @@ class Notebook:
         return definitions(cell.source) if only_definitions else cell.source
 
     def code_hash(self, wanted: Sequence[str], without: str = "") -> str:
-        """The hash of these cells without their imports: it changes when the code does; see `source`."""
-        return _code_hash.of_cells([self.source(wanted, without)])
+        """The hash of these cells without their imports and numbers: it changes when their code does; see `source`."""
+        unnumbered = re.sub(r"(?m)^(# \w+, code cell) \d+", r"\1", self.source(wanted, without))
+        return _code_hash.of_cells([unnumbered])
 
     def load(self, wanted: Sequence[str] = KERNEL_TAGS) -> ModuleType:
         """These cells, in order, as an imported module; see the function `load`."""

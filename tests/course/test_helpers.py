@@ -82,6 +82,14 @@ def test_a_cell_that_only_chooses_ages_no_measurement(make: Make) -> None:
     assert hashes[0] == hashes[1] != hashes[2]
 
 
+def test_a_cell_that_is_put_before_others_ages_no_measurement(make: Make) -> None:
+    hashes = []
+    for before in ([], [("y = 1", [])], [("y = 1", ["kernel", "choice"])]):
+        make("04_a", *before, ("x = 1", ["kernel"]), ("z = 1", ["bench"]))
+        hashes.append(bench.current_hash("04_a"))
+    assert len(set(hashes)) == 1
+
+
 @pytest.mark.parametrize("chapter", [path.stem for path in notebooks.toc()])
 def test_helpers_of_the_chapters_are_defined_by_them(chapter: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Every tagged cell defines something, and to load it prints nothing."""
