@@ -31,6 +31,15 @@ def element_by_element(tCrC: cute.Tensor, tCgC: cute.Tensor):
         tCrC[i] = tCgC[i]
 
 
+def values_of_one_plan(tCrC, tCgC):
+    for i in range(128):
+        tCrC[i] = tCgC[i]
+
+
+def by_load(tCrC, tCgC):
+    tCrC.store(tCgC.load())
+
+
 @cute.jit
 def relu_by_max(tCrA: cute.Tensor):
     for i in cutlass.range_constexpr(cute.size(tCrA)):
@@ -63,10 +72,26 @@ def one_group(dtype):
     return make_tiled_mma(dtype, Plan())
 
 
+def atoms_of(dtype, source="SMEM", b_major=K_MAJOR, groups=(1, 2, 1), **more):
+    source = warpgroup.OperandSource[source]
+    op = warpgroup.MmaF16BF16Op(dtype, cutlass.Float32, (64, 64, 16), source, K_MAJOR, b_major)
+    return cute.make_tiled_mma(op, groups, **more)
+
+
 def along_k(dtype):
-    shape = (64, 64, 16)
-    op = warpgroup.MmaF16BF16Op(dtype, cutlass.Float32, shape, warpgroup.OperandSource.SMEM, K_MAJOR, K_MAJOR)
-    return cute.make_tiled_mma(op, (1, 1, 2))
+    return atoms_of(dtype, groups=(1, 1, 2))
+
+
+def b_mn_major(dtype):
+    return atoms_of(dtype, b_major=OperandMajorMode.MN)
+
+
+def a_from_registers(dtype):
+    return atoms_of(dtype, "RMEM")
+
+
+def with_a_permutation(dtype):
+    return atoms_of(dtype, permutation_mnk=(64, 128, 16))
 """,
     "09_swizzled_smem": """
 def by_bits(row, k):
@@ -255,9 +280,15 @@ CHECKS: dict[str, dict[str, tuple[list[str], list[str]]]] = {  # wrong answers, 
             ["78, 11", "np.int64(78), 11.0", "torch.tensor(78), np.uint8(11)"],
         ),
         "check_count": (["256, 1", "64, 1", "32, 2", *(f"64, {x}" for x in NUMBERS)], ["64, 2", "64.0, np.int8(2)"]),
-        "check_begin": ([*FUNCTIONS, "ones", "nans", "old_values_twice"], ["one_by_one", "element_by_element"]),
+        "check_begin": (
+            [*FUNCTIONS, "ones", "nans", "old_values_twice", "values_of_one_plan"],
+            ["one_by_one", "element_by_element", "by_load"],
+        ),
         "check_change": ([*FUNCTIONS, "ones", "nans"], ["relu_by_max", "relu_by_sum"]),
-        "check_two": ([*FUNCTIONS, "thin", "one_group", "along_k", "always_float16"], ["halves_by_permutation"]),
+        "check_two": (
+            [*FUNCTIONS, "thin", "one_group", "along_k", "always_float16", "b_mn_major", "a_from_registers"],
+            ["halves_by_permutation", "with_a_permutation"],
+        ),
     },
     "09_swizzled_smem": {
         "check_byte": (["358", "0", "1", "9999", *NUMBERS], ["326", "np.int32(326)", "326.0"]),
@@ -312,7 +343,14 @@ def test_answers_are_judged(
     exercises.assert_judged(check, CHECKS[chapter][check][which], bool(which), names[chapter], capsys)
 
 
+UNWRITTEN = "a product is added to a register that nothing has written\n"
 TOLD = [  # a wrong answer, and what the check says of it: a hint, and not the answer
+    ("08_wgmma", "check_begin(nothing)", f"not yet: a 128x128 tile on 128 threads: {UNWRITTEN}"),
+    ("08_wgmma", "check_begin(values_of_one_plan)", f"not yet: a 128x192 tile on 128 threads: {UNWRITTEN}"),
+    ("08_wgmma", "check_two(b_mn_major)", "shared memory, and your atom expects another major\n"),
+    ("08_wgmma", "check_two(a_from_registers)", "A lies in shared memory, and your atom expects it in registers\n"),
+    ("08_wgmma", "check_two(one_group)", "this TiledMMA has 128 threads, and two warpgroups have 256\n"),
+    ("08_wgmma", "check_two(along_k)", "each element must have one owner, and here one has 2\n"),
     ("08_wgmma", "check_change(relu_by_python)", "not yet: Python cannot decide while the kernel is traced"),
     ("09_swizzled_smem", "check_offsets(1024, 1024)", "A[0, 8] is not found: how many bytes is it from one 8 of k"),
     ("09_swizzled_smem", "check_offsets(1024, 2048)", "A[32, 0] is not found: how many bytes is it from one 32 of M"),
