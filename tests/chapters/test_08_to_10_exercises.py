@@ -357,6 +357,8 @@ TOLD = [  # a wrong answer, and what the check says of it: a hint, and not the a
     ("09_swizzled_smem", "check_place(lambda row, k: 64 * row + k)", "not yet: the WGMMA does not find A[1, 0]; 358"),
     ("09_swizzled_smem", "check_fill(along_k)", "not yet: 4096 sectors are read for A, and A has 256\n"),
     ("09_swizzled_smem", "check_store('MN_INTER', wide_to(MN_MAJOR))", "your loads from shared memory have 3584 bank"),
+    ("09_swizzled_smem", "check_store('K_SW128', wide_to(MN_MAJOR))", "must lie side by side both in sC and in C\n"),
+    ("09_swizzled_smem", "check_store('MN_SW128', wide_to(K_MAJOR))", "must lie side by side both in sC and in C\n"),
     ("09_swizzled_smem", "check_store('MN_SW128', narrow_store)", "can have 16 bytes per thread, and yours have fewer"),
     ("10_wgmma_async", "check_waits(0, 0)", "not yet: no fault, but one of the two waits longer than it has to\n"),
 ]
