@@ -229,6 +229,24 @@ def only_the_first(halves: cutlass.Constexpr, mD: cute.Tensor, tid: cutlass.Int3
         mD[0, tid, v] = halves[0][v]
 
 
+def by_cp_async(fences):
+    def refill(sB, mB, tid):
+        warpgroup.wait_group(0)
+        thr = swizzled.make_copy(cutlass.Float16, swizzled.K_MAJOR, wgmma.Plan()).get_slice(tid)
+        if "before" in fences:
+            cute.arch.fence_proxy("async.shared", space="cta")
+        cute.copy(thr, thr.partition_S(mB), thr.partition_D(sB))
+        cute.arch.cp_async_commit_group()
+        if "early" in fences:
+            cute.arch.fence_proxy("async.shared", space="cta")
+        cute.arch.cp_async_wait_group(0)
+        if "after" in fences:
+            cute.arch.fence_proxy("async.shared", space="cta")
+        cute.arch.sync_threads()
+
+    return refill
+
+
 def waits_alone(sB, mB, tid):
     warpgroup.wait_group(0)
     wgmma.copy_in(sB, mB, tid, 128)
@@ -318,8 +336,11 @@ CHECKS: dict[str, dict[str, tuple[list[str], list[str]]]] = {  # wrong answers, 
         "check_waits": (["0, 0", "1, 1", "2, 0", *(f"{x}, 0" for x in NUMBERS)], ["1, 0", "np.int8(1), 0.0"]),
         "check_finish": ([*FUNCTIONS, "one_wait_too_few", "only_the_first"], ["two_waits", "second_first"]),
         "check_refill": (
-            [*FUNCTIONS, "no_wait", "no_fence", "no_refill"],
-            ["fenced_by_readers", "by_jit", "waits_alone"],
+            [
+                *(*FUNCTIONS, "no_wait", "no_fence", "no_refill"),
+                *(f"by_cp_async('{fences}')" for fences in ("", "before", "early", "before, early")),
+            ],
+            ["fenced_by_readers", "by_jit", "waits_alone", "by_cp_async('after')", "by_cp_async('early, after')"],
         ),
     },
 }
@@ -360,6 +381,9 @@ TOLD = [  # a wrong answer, and what the check says of it: a hint, and not the a
     ("09_swizzled_smem", "check_store('K_SW128', wide_to(MN_MAJOR))", "must lie side by side both in sC and in C\n"),
     ("09_swizzled_smem", "check_store('MN_SW128', wide_to(K_MAJOR))", "must lie side by side both in sC and in C\n"),
     ("09_swizzled_smem", "check_store('MN_SW128', narrow_store)", "can have 16 bytes per thread, and yours have fewer"),
+    ("10_wgmma_async", "check_waits(2, 0)", "the first accumulator is stored while its products may run: which"),
+    ("10_wgmma_async", "check_waits(1, 1)", "the second accumulator is stored while its products may run: which"),
+    ("10_wgmma_async", "check_refill(by_cp_async(''))", "nothing makes that visible to the async proxy\n"),
     ("10_wgmma_async", "check_waits(0, 0)", "not yet: no fault, but one of the two waits longer than it has to\n"),
 ]
 

@@ -145,6 +145,14 @@ def test_probes(chapter: ModuleType) -> None:
 
 
 @pytest.mark.emulator
+def test_the_emulator_takes_a_proxy_fence_after_the_barrier(chapter: ModuleType) -> None:
+    (fence, _), (meet, _) = chapter.without("pair", "stores") + chapter.without("pair", "barrier")
+    late = notebooks.changed(CHAPTER, [(fence + meet, meet + fence)])
+    _, (A, B, D), expected = chapter.probe("pair: complete")
+    assert mistakes.faultless(mistakes.report(late.pair, A, B, D)) and ((D.double() - expected).abs() <= 1e-2).all()
+
+
+@pytest.mark.emulator
 def test_mistakes_and_probes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
     """What `mistakes.on_gpu` calls: right where nothing is missing, and told from wrong."""
     for name in ("pair: complete", "overwrite: complete", "no proxy fence"):
