@@ -294,6 +294,24 @@ def one_late(row, bN, window):
     return cutlass.max(0, row + 1 - window + bN) // bN
 
 
+@cute.jit
+def by_32(row, bN: cutlass.Constexpr, window: cutlass.Constexpr):
+    return cutlass.max(0, row + 1 - window) // 32
+
+
+@cute.jit
+def one_scale(S, scale):
+    for i in cutlass.range_constexpr(cute.size(S)):
+        S[i] = 5.0 * cute.math.tanh(S[i] * 0.05) / 0.25
+
+
+@cute.jit
+def sixteen(S, scale):
+    natural = scale * math.log(2.0)
+    for i in cutlass.range_constexpr(16):
+        S[i] = 5.0 * cute.math.tanh(S[i] * natural / 5.0) / natural
+
+
 def by_vector(S, scale):
     natural = scale * 0.6931471805599453
     S.store(5.0 * cute.math.tanh(S.load() * natural / 5.0) / natural)
@@ -347,6 +365,11 @@ def by_exp_alone(O1, LSE1, O2, LSE2):
     return (a * O1 + b * O2) / (a + b), (a + b)[:, 0].log()
 
 
+def first_sees_all(O1, LSE1, O2, LSE2):
+    share = (LSE2 - LSE1).exp()  # NaN or infinite where the first part sees no key
+    return (O1 + share[:, None] * O2) / (1 + share)[:, None], LSE1 + share.log1p()
+
+
 def sums(O1, LSE1, O2, LSE2):
     return O1 + O2, LSE1 + LSE2
 
@@ -379,13 +402,15 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
             f"'cutlass.max(seen - ({STAYS}) - WINDOW, 1 - seen + {STAYS}) <= 0'",
         ],
     ),
-    "check_begin": (["None", "'text'", "(1, 2)", "nans", "from_zero", "one_late"], ["by_branch", "by_max", "by_loop"]),
+    "check_begin": (
+        ["None", "'text'", "(1, 2)", "nans", "from_zero", "one_late", "by_32"], ["by_branch", "by_max", "by_loop"],
+    ),
     "check_soften": (
-        ["None", "'text'", "np.float64(3)", "from_torch", "in_log2", "untouched"],
+        ["None", "'text'", "np.float64(3)", "from_torch", "in_log2", "untouched", "one_scale", "sixteen"],
         ["by_vector", "by_exp", "by_element"],
     ),
     "check_together": (
-        [*exercises.FUNCTIONS, "nans", "sums", "only_O", "no_LSE", "by_exp_alone"],
+        [*exercises.FUNCTIONS, "nans", "sums", "only_O", "no_LSE", "by_exp_alone", "first_sees_all"],
         ["by_weights", "by_softmax", "by_numpy"],
     ),
 }
@@ -399,7 +424,11 @@ test_hints = exercises.wrong_answers_get_hints({
     "check_soften(untouched)": "of 64 rows are wrong; the first is query 0 of head 0: ",
     "check_soften(undecorated)": "or put @cute.jit above the function",
     "check_begin(lambda row, bN, window: max(0, row + 1 - window) // bN)": "or use cutlass.max or cute.where",
+    "check_begin(by_32)": "a window of 33, blocks of 48 keys: 72 of 200 rows are wrong",
+    "check_soften(one_scale)": "scores times 0.4, blocks of 48 keys: ",
+    "check_soften(sixteen)": "scores times 0.4, blocks of 48 keys: ",
     "check_together(by_exp_alone)": "O: 1 of 64 rows are wrong, the first is row 63",
+    "check_together(first_sees_all)": "O: 10 of 64 rows are wrong, the first is row 0, with the parts exchanged",
 })  # fmt: skip
 
 
