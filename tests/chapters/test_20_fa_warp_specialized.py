@@ -177,6 +177,10 @@ def half(S, bM, bN):
     return S * S // (2 * bM * bN)
 
 
+def by_table(S, bM, bN):
+    return {n: by_mask(n, bM, bN) for n in (128, 1024, 1000, 700, 5)}[S]
+
+
 def by_array(rows, heads):
     return np.array([(m, h) for m in range(rows - 1, -1, -1) for h in range(heads)])
 
@@ -187,6 +191,27 @@ def lazily(rows, heads):
 
 def as_tensor(rows, heads):
     return torch.tensor(list(lazily(rows, heads)))
+
+
+def by_iterators(rows, heads):
+    return map(iter, as_tensor(rows, heads).numpy())
+
+
+def halves(rows, heads):
+    return [(m + 0.5, h) for m, h in lazily(rows, heads)]
+
+
+def as_text(rows, heads):
+    return [(str(m), str(h)) for m, h in lazily(rows, heads)]
+
+
+def infinite(rows, heads):
+    return [(float("inf"), h) for m, h in lazily(rows, heads)]
+
+
+def endless(rows, heads):
+    while True:
+        yield 0, 0
 
 
 def shortest_first(rows, heads):
@@ -252,6 +277,46 @@ def counting_down(K, V, head, batch, blocks, slot, phase, cfg: cutlass.Constexpr
 
 
 @cute.jit
+def two_stages(K, V, head, batch, blocks, slot, phase, cfg: cutlass.Constexpr):
+    for i in cutlass.range(blocks, unroll=1):
+        if i > 0:
+            request(K, (blocks - 1 - i, 0, head, batch), slot, phase)
+        request(V, (blocks - 1 - i, 0, head, batch), slot, phase)
+        slot = slot ^ 1
+        if slot == 0:
+            phase = phase ^ 1
+    return slot, phase
+
+
+@cute.jit
+def one_head(K, V, head, batch, blocks, slot, phase, cfg: cutlass.Constexpr):
+    return value_first(K, V, 0, batch, blocks, slot, phase, cfg)
+
+
+@cute.jit
+def one_batch(K, V, head, batch, blocks, slot, phase, cfg: cutlass.Constexpr):
+    return value_first(K, V, head, 0, blocks, slot, phase, cfg)
+
+
+@cute.jit
+def back_to_the_first(K, V, head, batch, blocks, slot, phase, cfg: cutlass.Constexpr):
+    value_first(K, V, head, batch, blocks, slot, phase, cfg)
+    return slot, phase
+
+
+@cute.jit
+def counting_slots(K, V, head, batch, blocks, slot, phase, cfg: cutlass.Constexpr):
+    for i in cutlass.range(blocks, unroll=1):
+        count = slot + i
+        at = count % cfg.stages, phase ^ (count // cfg.stages & 1)
+        if i > 0:
+            request(K, (blocks - 1 - i, 0, head, batch), *at)
+        request(V, (blocks - 1 - i, 0, head, batch), *at)
+    count = slot + blocks
+    return count % cfg.stages, phase ^ (count // cfg.stages & 1)
+
+
+@cute.jit
 def no_values(K, V, head, batch, blocks, slot, phase, cfg: cutlass.Constexpr):
     for i in cutlass.range(1, blocks, unroll=1):
         slot, phase = next_slot(slot, phase, cfg)
@@ -284,18 +349,33 @@ def by_rows(S, keys, first_key, slope):
 
 
 @cute.jit
+def one_slope(S, keys, first_key, slope):
+    by_key_alone(S, keys, first_key, 2.4)
+
+
+@cute.jit
+def one_width(S, keys, first_key, slope):
+    for i in cutlass.range_constexpr(32):
+        S[i] = S[i] + slope * cutlass.Float32(first_key + i // 4 * 8 + cute.arch.lane_idx() % 4 * 2 + i % 2)
+
+
+@cute.jit
 def by_column(S, keys, first_key, slope):
     for i in cutlass.range_constexpr(cute.size(S)):
         S[i] = S[i] + slope * cutlass.Float32(first_key + i)
 """
 KERNELS = [*exercises.FUNCTIONS, "nans"]
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
-    "check_blocks": ([*KERNELS, "half", "lambda *a: '3'", "lambda *a: (1, 2)"], ["by_mask", "by_numpy", "by_tensor"]),
-    "check_order": ([*KERNELS, "shortest_first", "lambda r, h: [(0, 0)]", "lambda r, h: 'mh'"],
-                    ["by_array", "lazily", "as_tensor"]),
+    "check_blocks": ([*KERNELS, "half", "by_table", "lambda *a: '3'", "lambda *a: (1, 2)"],
+                     ["by_mask", "by_numpy", "by_tensor"]),
+    "check_order": ([*KERNELS, "shortest_first", "halves", "as_text", "infinite", "endless", "lambda r, h: [(0, 0)]",
+                     "lambda r, h: 'mh'", "lambda r, h: 5"],
+                    ["by_array", "lazily", "as_tensor", "by_iterators"]),
     "check_following": ([*KERNELS, "same_tile", "by_two", "lambda tile: 'next'"], ["by_x", "backwards", "with_size"]),
-    "check_requests": ([*KERNELS, "no_values", "as_in_the_chapter", "load_blocks"], ["value_first", "counting_down"]),
-    "check_alibi": ([*KERNELS, "by_column"], ["by_register", "by_key_alone", "by_rows"]),
+    "check_requests": ([*KERNELS, "no_values", "as_in_the_chapter", "load_blocks", "two_stages", "one_head",
+                        "one_batch", "back_to_the_first"],
+                       ["value_first", "counting_down", "counting_slots"]),
+    "check_alibi": ([*KERNELS, "by_column", "one_slope", "one_width"], ["by_register", "by_key_alone", "by_rows"]),
     "check_sharing": (
         ["5, 16, 64, 1", "3, 8, 64, 1", "3, 16, 32, 1", "3, 16, 64, 4", "3, 16, 64, 0.25",
          *(", ".join(["3", "16", "64", "1"][:i] + [x] + ["3", "16", "64", "1"][i + 1 :])
@@ -312,6 +392,14 @@ test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 test_hints = exercises.wrong_answers_get_hints({
     "check_following(by_two)": "3 CTAs: ",
     "check_requests(load_blocks)": "the order is K3 K2 V3 K1 V2 K0 V1 V0",
+    "check_blocks(by_table)": "your function raises KeyError: 256",
+    "check_order(halves)": "number 1 of a tile is a whole number, not 3.5",
+    "check_order(infinite)": "number 1 of a tile is a whole number, not inf",
+    "check_requests(two_stages)": "with three stages, slot 0 with phase 0 is not that of K1",
+    "check_requests(one_head)": "of head 1 and batch 2 it requests V3 of head 0 and batch 2",
+    "check_requests(back_to_the_first)": "with three stages, slot 0 with phase 1 is not the one after four blocks",
+    "check_alibi(one_slope)": "0.7 per key, blocks of 32 keys: ",
+    "check_alibi(one_width)": "0.7 per key, blocks of 32 keys: ",
     "check_requests(no_values)": "and nothing can wake it: CTA (0, 0, 0), warps [",
     "check_sharing(3, 16, 64, 4)": "who requests a block",
 })  # fmt: skip
