@@ -391,6 +391,8 @@ test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
 test_hints = exercises.wrong_answers_get_hints({
     "check_following(by_two)": "3 CTAs: ",
+    "check_following(lambda tile: tile + 1)": "2 CTAs: some tile is computed more than once\n",
+    "check_following(lambda tile: tile + 3)": "2 CTAs: 128 of 384 rows are wrong, the first is query 0",
     "check_requests(load_blocks)": "the order is K3 K2 V3 K1 V2 K0 V1 V0",
     "check_blocks(by_table)": "your function raises KeyError: 256",
     "check_order(halves)": "number 1 of a tile is a whole number, not 3.5",
