@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from cutetut.course import notebooks, provenance
-from cutetut.measure import bench, mistakes, nsight, records
+from cutetut.measure import bench, mistakes, records
 from tests.chapters import benchmarks, contract, exercises
 from tests.chapters.attentions import assert_attention, operands, visible
 
@@ -205,9 +205,10 @@ def test_the_parts_of_a_step_are_clocked(helpers: ModuleType) -> None:
     assert len(parts) == len(helpers.PARTS) and min(parts) > 0
 
 
-def test_launches_are_counted_by_name(helpers: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nsight, "count", lambda _, kernels, metrics: 3 * [dict.fromkeys(metrics, float(len(kernels)))])
-    assert [*helpers.counted_on_gpu()] == ["1 CTA per SM", "2 CTAs per SM", "3 CTAs per SM"]
+def test_the_prediction_is_at_the_clock_of_the_bursts() -> None:
+    """It is in TFLOP/s, and its verdict compares bursts of K4."""
+    clocks = {row["sm_mhz"] for row in bench.read(CHAPTER)["rows"] if row["method"].startswith("burst")}
+    assert clocks == {1980} and "CLOCK = 132, 1.98e9 " in exercises.cell(CHAPTER, "predict")
 
 
 def test_the_page_shows_what_was_measured(
@@ -220,14 +221,14 @@ def test_the_page_shows_what_was_measured(
     monkeypatch.setattr(provenance, "collect", lambda: dict.fromkeys(provenance.FIELDS, "a test's"))
     runs = {"1 CTA per SM": [1, 2, 3, 4, 5, 6, 7], "3 CTAs per SM": [10.0] * 7}
     records.write(CHAPTER, "clocks", {"parts": helpers.PARTS, "runs": runs})
-    records.write(CHAPTER, "counters", {"1 CTA per SM": {"issue %": 40}, "3 CTAs per SM": {"issue %": 60}})
     cells = ["stake", "predict", "recorded", "ladder", "verdict", "break-gpu"]
     benchmarks.show(helpers, CHAPTER, speeds, cells, tmp_path, monkeypatch, display=pictures.append)
     said = capsys.readouterr().out
     assert "100 TFLOP/s, 0.200 [" in said and len(pictures) == 1
-    assert "1 CTA per SM: 250 TFLOP/s, as predicted" in said and "100 TFLOP/s, not as predicted" in said
+    assert "1 CTA per SM: 250 TFLOP/s in bursts, as predicted, 231 to 346" in said
+    assert "3 CTAs per SM: 100 TFLOP/s in bursts, not as predicted, 433 to 721" in said
     assert "an SM ends a step every 32227, 26855, 80566 cycles" in said and re.search(r"together +28 +70\n", said)
-    assert "1 CTA per SM: a scheduler issues in 40% of the cycles\n3 CTAs per SM: a scheduler issues in 60%" in said
+    assert all(f"   {unit} work in 2%, 2%, 1% of them" in said for unit in ("schedulers      ", "tensor cores    "))
     assert "a second CTA: 1.20 [" in said and "a third: 0.333 [" in said and "K3: 4.00 [" in said
     assert "right  9, wrong  1, hangs" in said
 
