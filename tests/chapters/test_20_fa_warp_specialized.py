@@ -12,6 +12,7 @@ import torch
 
 from cutetut.course import notebooks
 from cutetut.inspect.compiled import inspect
+from cutetut.measure import records
 from tests.chapters import attentions, benchmarks, contract, exercises
 
 CHAPTER = "20_fa_warp_specialized"
@@ -106,6 +107,17 @@ def test_the_chapter_keeps_to_the_contract(chapter: ModuleType) -> None:
     contract.assert_contract(CHAPTER)
     contract.assert_short(chapter.specialized_attention_kernel)
     contract.assert_one_idea(chapter.specialized_attention_kernel, chapter.persistent_attention_kernel)
+
+
+def test_the_drawing_and_the_prediction_have_the_cycles_of_chapter_19() -> None:
+    """A softmax with its conversion, and what else a step takes besides the two products of 256 cycles."""
+    clocks = records.read("19_fa_wgmma", "clocks")
+    parts = dict(zip(clocks["parts"], clocks["runs"]["1 CTA per SM"], strict=True))
+    softmax = parts["softmax"] + parts["convert"]
+    assert (round(softmax, -1), round(sum(parts.values()) - softmax - 512, -1)) == (940, 450)
+    assert "PRODUCT, SOFTMAX, LOAD, STORE = 512, 940, " in exercises.cell(CHAPTER, "look")
+    said = " ".join(exercises.cell(CHAPTER, "predict-md").split())
+    assert "a softmax of 940 cycles, and 450 for waits" in said and "2048 + 940 + 450 = 3440" in said
 
 
 # --- mistakes
