@@ -204,11 +204,11 @@ def attempted(make: Callable[[], Made]) -> Made:
             ) from None
         if LATE_IF in said:
             _, expression = _pointed_at(said)
-            if expression.endswith("]"):
+            if expression.endswith("]") and not re.search(r"\s(?:[<>]=?|[!=]=)\s", expression):
                 raise NotYet(f"a tensor is indexed, [ ], and a layout is called, ( ): {expression}") from None
             raise NotYet(
                 "Python cannot decide while the kernel is traced about a value that only a thread has: "
-                "put @cute.jit above the function, and the DSL rewrites its `if`; or use cutlass.max or cute.where"
+                "put @cute.jit above the function, and the DSL rewrites its `if`; or use cutlass.max or cutlass.select_"
             ) from None
         if TWO_COORDINATES in said:
             raise NotYet("a layout takes one coordinate, which may be a tuple: layout((i, j))") from None

@@ -374,7 +374,18 @@ def test_a_number_that_comes_too_late_for_python_is_reported_in_plain_words(kind
     assert str(hint.value).endswith(line)
 
 
-@pytest.mark.parametrize("kind", ["indexed", "two coordinates", "if"])
+def test_what_the_hint_for_a_late_if_names_can_be_used() -> None:
+    @cute.kernel
+    def chosen(x: cute.Tensor, y: cute.Tensor):
+        tid, _, _ = cute.arch.thread_idx()
+        y[tid] = x[cutlass.select_(tid < 3, 0, 1)] + cutlass.Float32(cutlass.max(tid, 30))
+
+    x, y = torch.tensor([100.0, 200.0] * 16), torch.zeros(32)
+    answers.emulated(launch, x, y, chosen)
+    assert y.tolist() == [(100.0 if i < 3 else 200.0) + max(i, 30) for i in range(32)]
+
+
+@pytest.mark.parametrize("kind", ["indexed", "two coordinates", "if", "compared"])
 def test_a_layout_that_is_not_called_as_one_is_told_from_a_late_if(kind: str) -> None:
     @cute.kernel
     def indexed(x: cute.Tensor, y: cute.Tensor):
@@ -389,12 +400,21 @@ def test_a_layout_that_is_not_called_as_one_is_told_from_a_late_if(kind: str) ->
     def first(i: cutlass.Int32) -> int:
         return 0 if i < 3 else 1
 
+    def larger(x: cute.Tensor, i: cutlass.Int32) -> cutlass.Float32:
+        return x[i] if x[i] > x[0] else x[0]
+
     @cute.kernel
     def late(x: cute.Tensor, y: cute.Tensor):
         tid, _, _ = cute.arch.thread_idx()
         y[tid] = x[first(tid)]
 
+    @cute.kernel
+    def compared(x: cute.Tensor, y: cute.Tensor):
+        tid, _, _ = cute.arch.thread_idx()
+        y[tid] = larger(x, tid)
+
     kernel, said = {
+        "compared": (compared, "put @cute.jit above the function"),
         "indexed": (indexed, r"a layout is called, \( \): cute.make_layout\(.*\)\[tid\]$"),
         "two coordinates": (two_coordinates, "one coordinate, which may be a tuple"),
         "if": (late, "put @cute.jit above the function"),

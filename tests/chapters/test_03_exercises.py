@@ -157,7 +157,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         *(GUARDED.format(name=name, body=body) for name, body in BODIES.items()),
         renamed("ex2", "guarded_kernel", "unguarded_kernel"),
         renamed("ex2-solution", "guarded_kernel", "right_guarded"),
-        *(padded, *variants(padded, "right_padded", PADDED)),
+        *(padded, renamed("ex3-solution", "padded_kernel", "padded_without_xor"), *variants(padded, "right_padded", PADDED)),
         *variants(renamed("kernel", "transpose_kernel", "transposes"), "transposes", SPARE),
         renamed("ex4-solution", "def mark", "def right_mark"),
         MARKS,
@@ -248,7 +248,7 @@ RIGHT = {
         "torch.tensor([2, 4, 16, 1])",
     ],
     2: ["right_guarded", "by_hand", "each_by_its_coordinate", "a_row_for_each_of_the_first_threads"],
-    3: ["right_padded", "padded_by_three", "columns_first", "padded_in_nested_modes"],
+    3: ["right_padded", "padded_without_xor", "padded_by_three", "columns_first", "padded_in_nested_modes"],
     4: ["right_mark", "ordered", "Marker()", "columns_first_marked"],
     5: ["right_pairs", "pairs_unswizzled", "pairs_autovec", "pairs_by_elements"],
 }

@@ -424,7 +424,7 @@ test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 test_hints = exercises.wrong_answers_get_hints({
     "check_soften(untouched)": "of 64 rows are wrong; the first is query 0 of head 0: ",
     "check_soften(undecorated)": "or put @cute.jit above the function",
-    "check_begin(lambda row, bN, window: max(0, row + 1 - window) // bN)": "or use cutlass.max or cute.where",
+    "check_begin(lambda row, bN, window: max(0, row + 1 - window) // bN)": "or use cutlass.max or cutlass.select_",
     "check_begin(by_32)": "a window of 33, blocks of 48 keys: 72 of 200 rows are wrong",
     "check_soften(one_scale)": "scores times 0.4, blocks of 48 keys: ",
     "check_soften(sixteen)": "scores times 0.4, blocks of 48 keys: ",
