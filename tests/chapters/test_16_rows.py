@@ -303,6 +303,13 @@ def one_by_one(x):
     return total
 
 
+def first_eight(x):
+    total = cutlass.Float32(0.0)
+    for i in range(8):
+        total += x[i] * x[i]
+    return total
+
+
 def one(x):
     return cutlass.Float32(1.0)
 
@@ -410,6 +417,40 @@ def without_the_others(mX: cute.Tensor, mY: cute.Tensor):
 
 
 @cute.kernel
+def six_rows(mX: cute.Tensor, mY: cute.Tensor):
+    lane, rank = cute.arch.lane_idx(), cute.arch.block_idx_in_cluster()
+    box = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(4), byte_alignment=16)
+    number = cute.make_rmem_tensor(1, cutlass.Float32)
+    for row in cutlass.range_constexpr(6):
+        meet()
+        number[0] = mX[row, rank]
+        if lane < 4:
+            place = cute.arch.map_dsmem_ptr(box.iterator + rank, lane)
+            cute.autovec_copy(number, cute.make_tensor(place, cute.make_layout(1)))
+        meet()
+        if lane == 0:
+            mY[row, rank] = (box[0] + box[1] + box[2] + box[3]) * 0.25
+
+
+@cute.kernel
+def by_halves(mX: cute.Tensor, mY: cute.Tensor):
+    lane, rank = cute.arch.lane_idx(), cute.arch.block_idx_in_cluster()
+    box = cutlass.memory.SmemAllocator().allocate_tensor(cutlass.Float32, cute.make_layout(4), byte_alignment=16)
+    number = cute.make_rmem_tensor(1, cutlass.Float32)
+    meet()
+    for row in cutlass.range(mX.shape[0], unroll=1):
+        number[0] = mX[row, rank]
+        for step in cutlass.range_constexpr(2):
+            if lane == 0:
+                place = cute.arch.map_dsmem_ptr(box.iterator + 2 * (row % 2) + step, rank ^ (1 << step))
+                cute.autovec_copy(number, cute.make_tensor(place, cute.make_layout(1)))
+            meet()
+            number[0] += box[2 * (row % 2) + step]
+        if lane == 0:
+            mY[row, rank] = number[0] * 0.25
+
+
+@cute.kernel
 def not_a_number(mX: cute.Tensor, mY: cute.Tensor):
     lane, rank = cute.arch.lane_idx(), cute.arch.block_idx_in_cluster()
     for row in cutlass.range(mX.shape[0], unroll=1):
@@ -431,12 +472,13 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
     "check_norm": (
         [*(f"squares, {x}" for x in OTHER), *(f"{x}, by_root" for x in OTHER), "one, by_root", "squares, mean",
          "squares, zeros",
-         "squares, nans"],
+         "squares, nans", "first_eight, by_root"],
         ["squares, by_root", "one_by_one, by_rsqrt", "squares, times"],
     ),
     "check_average": (
-        [*OTHER, "never_started", "no_middle", "overwritten", "leaves_early", "not_a_number", "average_kernel"],
-        ["two_buffers", "fixed_kernel"],
+        [*OTHER, "never_started", "no_middle", "overwritten", "leaves_early", "not_a_number", "average_kernel",
+         "six_rows", "without_the_others"],
+        ["two_buffers", "fixed_kernel", "by_halves"],
     ),
     "check_log": (
         [*OTHER, "zeros", "nans", "unscaled", "no_total", "base_two", "base_ten", "log_softmax"],
@@ -455,3 +497,12 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
+
+
+test_hints = exercises.wrong_answers_get_hints({
+    "check_merge_three(two_of_three)": "elements are wrong; the first, (0, 3), is ",
+    "check_norm(first_eight, by_root)": "with 16 values in a thread: ",
+    "check_average(six_rows)": "2 rows: OutOfBounds: load",
+    "check_average(without_the_others)": "0 bytes per row go from one CTA to another",
+    "check_average(average_kernel)": "MissingBarrier: store to shared memory",
+})  # fmt: skip
