@@ -500,7 +500,7 @@ test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 
 
 test_hints = exercises.wrong_answers_get_hints({
-    "check_merge_three(two_of_three)": "elements are wrong; the first, (0, 3), is ",
+    "check_merge_three(two_of_three)": "elements are wrong; the first, (0, 1), is ",
     "check_norm(first_eight, by_root)": "with 16 values in a thread: ",
     "check_average(six_rows)": "2 rows: OutOfBounds: load",
     "check_average(without_the_others)": "0 bytes per row go from one CTA to another",
