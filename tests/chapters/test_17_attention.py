@@ -142,6 +142,10 @@ def clipped(x, head, query, key):
     return cute.arch.fmin(cute.arch.fmax(x, -20.0), 20.0)
 
 
+def only_from_above(x, head, query, key):
+    return cute.arch.fmin(x, 20.0 * cute.math.tanh(x / 20.0))
+
+
 @cute.jit
 def by_branch(x, head, query, key):
     distance = query - key if query > key else key - query
@@ -184,6 +188,11 @@ def two_steps(x, head, query, key):
 def by_sum(x, head, query, key):
     hidden = key > query or key < query - 7
     return x + (-cutlass.Float32.inf if hidden else cutlass.Float32(0.0))
+
+
+@cute.jit
+def far_down(x, head, query, key):
+    return x if key <= query and key >= query - 7 else -20.0
 
 
 @cute.jit
@@ -240,9 +249,9 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
         ],
         [f"{2 * FMAS}, 56, 4", f"{2 * FMAS}.0, np.float64(56), np.int8(4)", f"{2 * FMAS}, torch.tensor(56), 4.0"],
     ),
-    "check_softcap": ([*OTHER, "same", "clipped"], ["by_exp", "by_constant", "by_product"]),
+    "check_softcap": ([*OTHER, "same", "clipped", "only_from_above"], ["by_exp", "by_constant", "by_product"]),
     "check_alibi": ([*OTHER, "same", "one_slope"], ["by_branch", "by_float", "by_loop"]),
-    "check_window": ([*OTHER, "same", "nine_keys"], ["by_distance", "two_steps", "by_sum"]),
+    "check_window": ([*OTHER, "same", "nine_keys", "far_down"], ["by_distance", "two_steps", "by_sum"]),
     "check_together": ([*OTHER, "without_units", "average"], ["by_parts", "by_weights", "swapped"]),
 }
 
@@ -263,6 +272,8 @@ test_hints = exercises.wrong_answers_get_hints({
     "check_cost(10**9, 16, 2)": "there are two products",
     f"check_cost({2 * FMAS}, 56, 2)": "Q and O have a row per query",
     "check_softcap(same)": "rows are wrong; the first is query 0 of head 0: ",
+    "check_softcap(only_from_above)": "rows are wrong; the first is query ",
+    "check_window(far_down)": "rows are wrong; the first is query ",
     "check_window(nine_keys)": "64 of 80 rows are wrong; the first is query 8 of head 0: ",
     "check_alibi(undecided)": "put @cute.jit above the function",
     "check_together(heedless)": "outputs are wrong, the first where a half has seen no key",

@@ -143,7 +143,8 @@ def test_the_page_shows_what_was_measured(
     assert "TMA, against K2: 1.25 [" in said and "not as predicted, 0% to 20%" in said
     assert "a second stage: 1.14 [" in said and "not as predicted, -1% to 1%" in said
     assert "17 K2, fused: 390625 cycles for a block of each of two CTAs" in said  # 1/20 s, 2 rounds of 128 blocks
-    assert "issues in 62% of the cycles; 2.5 wavefronts for" in said and "cycles: 7.5 barrier, 1.0 " in said
+    assert "issues in 62% of the cycles; 2.5 wavefronts for a load from shared memory, L1 busy for 1%" in said
+    assert "cycles: 7.5 barrier, 1.0 " in said
     assert "no barrier" in said and "right  9, wrong  1, hangs" in said
 
 
@@ -213,6 +214,20 @@ def as_in_the_kernel(j, stages):
     return j % stages, j // stages & 1
 
 
+def by_operator(j, stages):
+    import operator
+
+    return operator.mod(j, stages), operator.and_(operator.floordiv(j, stages), 1)
+
+
+def by_method(j, stages):
+    return j.__mod__(stages), j.__floordiv__(stages) & 1
+
+
+def beyond(j, stages):
+    return j & 3, 0
+
+
 def never_flips(j, stages):
     return j & stages - 1, 0
 
@@ -275,7 +290,8 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
         ["32768, 25600", "np.float64(32768), np.int64(25600)", "torch.tensor(32768), 25600.0"],
     ),
     "check_where": (
-        [*OTHER, "never_flips", "first_stage", "by_division", "by_branch", "as_in_the_kernel"],
+        [*OTHER, "never_flips", "first_stage", "by_division", "by_branch", "as_in_the_kernel",
+         "by_operator", "by_method", "beyond"],
         ["by_cases", "by_shift", "by_steps"],
     ),
     "check_repair": ([*OTHER, "nothing_to_repair", "counted_as_one"], ["by_share", "by_powers", "in_a_loop"]),
@@ -294,8 +310,11 @@ test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 test_hints = exercises.wrong_answers_get_hints({
     "check_bytes(32768, 12800)": "each key and each value has 64 numbers",
     "check_where(as_in_the_kernel)": "it can be done without",
-    "check_where(never_flips)": "70 keys, 1 stages: InFlight: ",
-    "check_repair(nothing_to_repair)": "33 keys, 2 stages: 40 of 40 rows are wrong; the first is query 0",
+    "check_where(by_operator)": "it can be done without",
+    "check_where(by_method)": "it can be done without",
+    "check_where(beyond)": "70 keys, stages=1: a block is looked for in a stage that does not exist",
+    "check_where(never_flips)": "70 keys, stages=1: InFlight: ",
+    "check_repair(nothing_to_repair)": "33 keys, stages=2: 40 of 40 rows are wrong; the first is query 0",
     "check_sink(only_the_sum)": "rows are wrong; the first is query ",
 })  # fmt: skip
 
