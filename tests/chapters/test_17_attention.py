@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -9,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from cutetut.course import notebooks
+from cutetut.course import notebooks, provenance
 from cutetut.inspect import profile
-from cutetut.measure import bench, mistakes
+from cutetut.measure import bench, mistakes, nsight, records
 from tests.chapters import benchmarks, contract, exercises
 from tests.chapters.attentions import exact, problem, wrong
 
@@ -106,6 +107,41 @@ def test_mistakes_can_be_tried_on_a_gpu(chapter: ModuleType) -> None:
 def test_the_benchmark_measures_both(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = ["17 K1, scores in memory", "17 K2, fused"]
     benchmarks.assert_measured(chapter, CHAPTER, kernels, {"SIZE": (1, 40, 40, 16)}, monkeypatch)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("shape", [(2, 130, 64, 64), (1, 128, 96, 32)])
+def test_bytes_are_predicted_as_the_emulator_counts_them(shape: tuple[int, int, int, int]) -> None:
+    helpers = notebooks.load(CHAPTER, exercises.HELPER_TAGS)
+    heads, S, T, D = shape
+    whole = -(-S // 128) * 128  # a CTA loads a row for each thread
+    tensors = [torch.zeros(heads, n, D, dtype=torch.bfloat16) for n in (whole, T, T, whole)]
+    scores = torch.zeros(heads, T, whole, dtype=torch.bfloat16)
+    launches = {"K1": (helpers.naive_launch, [scores]), "K2": (helpers.fused_launch, [])}
+    for name, (launch, more) in launches.items():
+        counts = profile.count(launch, *tensors, *more, 0.25, None)
+        assert helpers.predicted(name, *shape) == (32 * counts.sectors("ld"), 32 * counts.sectors("st"))
+
+
+def test_both_kernels_are_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    helpers = notebooks.load(CHAPTER, exercises.HELPER_TAGS)
+    monkeypatch.setattr(helpers, "CHAPTER", CHAPTER, raising=False)
+
+    def count(program: list[str], kernels: str, metrics: list[str]) -> list[dict[str, float]]:
+        compile(program[1], "program", "exec")
+        assert program[0] == "-c" and "naive_kernel" in kernels
+        return [dict.fromkeys(metrics, float(n * 2**20)) for n in (1, 2)]
+
+    monkeypatch.setattr(nsight, "count", count)
+    benchmarks.keep_tables_in(tmp_path, monkeypatch)
+    monkeypatch.setattr(provenance, "collect", lambda: dict.fromkeys(provenance.FIELDS, "a test's"))
+    records.write(CHAPTER, "counters", helpers.counted_on_gpu())
+    helpers.show_counts()
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("K1: threads load 32 MiB (1552 predicted) and store 32 (1040 predicted)")
+    assert said[1] == "K2: threads load 64 MiB (528 predicted) and store 64 (16 predicted); memory: 2 read, 2 written"
 
 
 # --- exercises
