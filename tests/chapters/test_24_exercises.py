@@ -35,6 +35,13 @@ def unguarded(a, b):
 
 
 @cute.jit
+def without_a_top(a, b):
+    of_a, of_b = rows.power(a[1]), rows.power(b[1])
+    total = of_a + of_b
+    return (a[0] * of_a + b[0] * of_b) * (0.0 if total == 0.0 else 1.0 / total), cute.math.log(total)
+
+
+@cute.jit
 def by_sigmoid(a, b):
     out, lse = a[0], a[1]
     if b[1] > a[1]:
@@ -156,6 +163,35 @@ def only_released(mCount):
 @cute.kernel
 def of_one_cta(mX: cute.Tensor, mPart: cute.Tensor, mCount: cute.Tensor, mY: cute.Tensor):
     mY[0] = cute.arch.warp_reduction_sum(mX[0, cute.arch.lane_idx()])
+
+
+@cute.kernel
+def of_all_by_one(mX: cute.Tensor, mPart: cute.Tensor, mCount: cute.Tensor, mY: cute.Tensor):
+    total = cutlass.Float32(0.0)
+    for i in cutlass.range(mX.shape[0]):
+        total += cute.arch.warp_reduction_sum(mX[i, cute.arch.lane_idx()])
+    if cute.arch.block_idx()[0] == 0:
+        mY[0] = total
+
+
+def summed(last, turn=lambda before, ctas: before):
+    @cute.kernel
+    def kernel(mX: cute.Tensor, mPart: cute.Tensor, mCount: cute.Tensor, mY: cute.Tensor):
+        lane, (cta, _, _) = cute.arch.lane_idx(), cute.arch.block_idx()
+        ctas = mX.shape[0]
+        mine = cute.arch.warp_reduction_sum(mX[cta, lane])
+        before = cutlass.Int32(0)
+        if lane == 0:
+            mPart[cta] = mine
+            before = ordered(mCount)
+        before = turn(cute.arch.shuffle_sync(before, 0), ctas)
+        cute.arch.sync_warp()
+        if before == last(ctas):
+            mY[0] = cute.arch.warp_reduction_sum(mPart[lane] if lane < ctas else cutlass.Float32(0.0))
+            if cutlass.const_expr(turn(ctas, ctas) != 0):
+                mCount[0] = 0
+
+    return kernel
 """
 OTHER = [*exercises.OTHER, "lambda A, B: A @ B.T", "torch.ones(3, 3)"]
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
@@ -167,12 +203,12 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
     "check_average": (
         [*(f"{x}, [0.0]" for x in exercises.OTHER), *(f"[0.0, 0.0], {x}" for x in exercises.OTHER), "[0.0], [0.0]",
          "[], [1.0]", "[1.0, 1.0], [1.0]", "['0', '0'], [0.7]", "torch.ones(3, 3), [0.0]", "[math.inf, 0.0], [0.0]",
-         "lambda A, B: A @ B.T, [0.0]"],
+         "lambda A, B: A @ B.T, [0.0]", "np.array(0.0), [0.0, 0.0]", "[0.0, 0.0], torch.tensor(0.0)", "list, [0.0]"],
         ["[0.0, 0.0], [math.log(2)]", "np.zeros(4), torch.full((2,), math.log(2))",
          "(math.log(0.25),) * 3, [math.log(0.75)]", "[10.0, 10.0], [10.693147]", "[1.0], [-0.098612] * 3"],
     ),
     "check_merge_two": (
-        [*OTHER, "nan_part", "first_part", "zero_part", "unguarded", "merge_two"],
+        [*OTHER, "nan_part", "first_part", "zero_part", "unguarded", "without_a_top", "merge_two"],
         ["by_sigmoid", "as_a_list", "in_powers_of_two"],
     ),
     "check_gather": (
@@ -180,8 +216,10 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
         ["gather(turned)", "gather(first_filled)", "gather(flat_offset)"],
     ),
     "check_sum": (
-        [*OTHER, "sums(ordered, '')", "sums(only_released, 'stored')", "of_one_cta", "sum_kernel"],
-        ["sums(ordered, 'subtracted')", "sums(by_fences, 'stored')", "sums(system_wide, 'stored')"],
+        [*OTHER, "sums(ordered, '')", "sums(only_released, 'stored')", "of_one_cta", "of_all_by_one",
+         "summed(lambda ctas: 5)", "sum_kernel"],
+        ["summed(lambda ctas: ctas - 1)", "summed(lambda ctas: ctas - 1, lambda before, ctas: before % ctas)",
+         "sums(ordered, 'subtracted')", "sums(by_fences, 'stored')", "sums(system_wide, 'stored')"],
     ),
 }  # fmt: skip
 
@@ -206,5 +244,9 @@ HINTS = {  # what a wrong answer is told
     "check_merge_two(3)": "a function is asked for",
     "check_sum(sums(ordered, ''))": "not yet: in the second launch, 1 of 1 elements are wrong",
     "check_sum(sum_kernel)": "not yet: MissingBarrier: ",
+    "check_sum(of_all_by_one)": "the total is right, and mPart does not hold the sum of each CTA's numbers",
+    "check_sum(summed(lambda ctas: 5))": "not yet: by nine CTAs, ",
+    "check_average(np.array(0.0), [0.0])": "the first part is a list of scores, not one number",
+    "check_merge_two(without_a_top)": "o of the warp with parts: 32 of 32 lanes are wrong, 32 NaN",
 }
 test_wrong_answers_get_hints = exercises.wrong_answers_get_hints(HINTS)
