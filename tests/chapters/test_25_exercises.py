@@ -36,13 +36,13 @@ def read_at(plan, thr_mma, t, shape, place, strides=None):
     return thr_mma.partition_C(cute.local_tile(whole, plan.tile[:2], place))
 
 
-def scaled(strides, order="scale"):
+def scaled(strides, order="scale", count=None):
     @cute.jit
     def finish_it(tCrC, thr_mma, mScales, mResidual, shape, place, plan: cutlass.Constexpr):
         where = thr_mma.partition_C(cute.local_tile(cute.make_identity_tensor(shape), plan.tile[:2], place))
         scales = read_at(plan, thr_mma, mScales, shape, place, strides)
         given = read_at(plan, thr_mma, mResidual, shape, place)
-        for v in cutlass.range_constexpr(cute.size(tCrC)):
+        for v in cutlass.range_constexpr(cute.size(tCrC) if count is None else count):
             if cute.elem_less(where[v], shape):
                 if cutlass.const_expr(order == "scale"):
                     tCrC[v] = tCrC[v] * scales[v].to(cutlass.Float32) + given[v].to(cutlass.Float32)
@@ -59,13 +59,25 @@ def unguarded(tCrC, thr_mma, mScales, mResidual, shape, place, plan: cutlass.Con
         tCrC[v] = tCrC[v] * scales[v].to(cutlass.Float32)
 
 
-def slopes(make):
+def by_coordinates(tile_of=lambda plan: plan.tile[:2]):
+    @cute.jit
+    def finish_it(tCrC, thr_mma, mScales, mResidual, shape, place, plan: cutlass.Constexpr):
+        where = thr_mma.partition_C(cute.local_tile(cute.make_identity_tensor(shape), tile_of(plan), place))
+        for v in cutlass.range_constexpr(cute.size(tCrC)):
+            m, n = where[v]
+            if m < shape[0] and n < shape[1]:
+                tCrC[v] = tCrC[v] * mScales[m].to(cutlass.Float32) + mResidual[m, n].to(cutlass.Float32)
+
+    return finish_it
+
+
+def slopes(make, count=None):
     @cute.jit
     def finish_it(tCrC, thr_mma, mBias, mGrad, shape, place, plan: cutlass.Constexpr):
         finish(tCrC, thr_mma, mBias, None, shape, place, plan)
         where = thr_mma.partition_C(cute.local_tile(cute.make_identity_tensor(shape), plan.tile[:2], place))
         dy = read_at(plan, thr_mma, mGrad, shape, place)
-        for v in cutlass.range_constexpr(cute.size(tCrC)):
+        for v in cutlass.range_constexpr(cute.size(tCrC) if count is None else count):
             if cute.elem_less(where[v], shape):
                 tCrC[v] = make(tCrC[v]) * dy[v].to(cutlass.Float32)
 
@@ -162,6 +174,21 @@ def by_broadcasting(dy, x, W, scales, product):
     return dx, dW, (dx / scales * x).sum(1, True)
 
 
+def half_by_broadcasting(dy, x, W, scales, product):
+    dz = dy * scales
+    dx, dW = product(dz, W.T.contiguous()), (dz.float()[:, :, None] * x[:, None]).sum(0)
+    return dx, dW, (dx / scales * x).sum(1, True)
+
+
+def without_numbers(dy, x, W, scales, product):
+    product(x, W)
+    return [torch.empty_like(t, device="meta") for t in (x, W, scales)]
+
+
+def sparse(dy, x, W, scales, product):
+    return [t.to_sparse() for t in (x, W, scales)]
+
+
 def unscaled(dy, x, W, scales, product):
     dx, dW = product(dy, W.T.contiguous()), product(dy.T.contiguous(), x.T.contiguous())
     return dx, dW, (dy * product(x, W)).sum(1, True)
@@ -179,11 +206,13 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
     ),
     "check_act": ([*OTHER, "same", "only_positive", "squared", "by_torch"], ["positive_squared", "chosen"]),
     "check_scaled": (
-        [*OTHER, "finish", "scaled((0, 1))", "scaled((1, 0), 'sum first')", "unguarded"],
-        ["finish_rows", "scaled((1, 0))"],
+        [*OTHER, "finish", "scaled((0, 1))", "scaled((1, 0), 'sum first')", "unguarded",
+         "scaled((1, 0), count=64)", "by_coordinates(lambda plan: (128, 128))"],
+        ["finish_rows", "scaled((1, 0))", "by_coordinates()"],
     ),
     "check_slope": (
-        [*OTHER, "finish", "slopes(of_relu)", "slopes(half_of_it)", "slopes(gelu_tanh)", "scaled((0, 1))"],
+        [*OTHER, "finish", "slopes(of_relu)", "slopes(half_of_it)", "slopes(gelu_tanh)", "scaled((0, 1))",
+         "slopes(slope_of_gelu, 64)"],
         ["finish_gradient", "slopes(slope_of_gelu)", "slopes(by_exponentials)"],
     ),
     "check_fake": (
@@ -193,7 +222,7 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
     ),
     "check_backward": (
         [*OTHER, "without_products", "unscaled", "not_transposed", "lambda *a: None", "one_by_torch", "row_by_row",
-         "by_broadcasting"],
+         "by_broadcasting", "half_by_broadcasting", "without_numbers", "sparse"],
         ["backward_of_scaled", "in_another_order", "two_products", "in_one_product"],
     ),
 }  # fmt: skip
@@ -203,6 +232,9 @@ HINTS = {  # what a wrong answer is told
     "check_fake(fake_on('meta'))": "x has the device 'cpu', and result 0 'meta'",
     "check_backward(one_by_torch)": "a product of PyTorch's, with 640 numbers",
     "check_backward(by_broadcasting)": "`product` was not called",
+    "check_backward(half_by_broadcasting)": "a product without `product` made 15360 numbers on its way",
+    "check_backward(without_numbers)": "the gradient of x is not an ordinary tensor on the CPU",
+    "check_scaled(scaled((0, 1)))": "wrong: row m of the product times scales[m], then the residual (tiles of 128x128)",
 }
 test_wrong_answers_get_hints = exercises.wrong_answers_get_hints(HINTS)
 
