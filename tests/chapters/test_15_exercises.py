@@ -148,14 +148,18 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # what is refused, and what 
         ["weight_in_a_fragment", "lambda mX, mW, tid: weight_in_a_fragment(mX, mW, tid)", "waits_twice"],
     ),
     "check_width": (
-        ["256", *exercises.FUNCTIONS, "raises", "nan", "lambda M, N: 224", "lambda M, N: 100", "lambda *_: (32,)"],
-        [LEAST.format("np.int64", "range(32, 257, 32)"), LEAST.format("float", "range(256, 31, -32)")],
+        ["256", *exercises.FUNCTIONS, "raises", "nan", "lambda M, N: 224", "lambda M, N: 100", "lambda *_: (32,)",
+         "lambda M, N: 32", LEAST.format("int", "range(32, 257, 32)")],
+        [LEAST.format("np.int64", "range(256, 31, -32)"), LEAST.format("float", "range(256, 31, -32)")],
     ),
 }
 names = exercises.judges_of(CHAPTER, ANSWERS)
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
-LATE = "not yet: right, but 2 loads stand behind the wait: only X's number has to wait"
+LATE = "not yet: right, but 2 loads come after the wait: only X's number has to wait"
 test_a_weight_that_is_loaded_late_is_told = exercises.wrong_answers_get_hints(
     {f"check_read({name})": LATE for name in ("another_weight_early", "half_of_the_weights_early")}
+)
+test_a_width_that_is_always_among_the_best_is_not_the_widest = exercises.wrong_answers_get_hints(
+    {"check_width(lambda M, N: 32)": "not yet: for 5000x5000 a wider tile than 32 gives the busiest SM as few columns"}
 )
 test_each_solution_belongs_to_an_exercise = exercises.solutions_belong_to_exercises(CHAPTER)
