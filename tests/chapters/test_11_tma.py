@@ -237,6 +237,17 @@ def half_announced(load, tXgX, tXsX, bar, nbytes, turn):
     cute.arch.mbarrier_wait(bar, turn & 1)
 
 
+def always_512_bytes(load, tXgX, tXsX, bar, nbytes, turn):
+    brought(load, tXgX, tXsX, bar, 512, turn)
+
+
+def parities_of_five(load, tXgX, tXsX, bar, nbytes, turn):
+    with cute.arch.elect_one():
+        cute.arch.mbarrier_arrive_and_expect_tx(bar, nbytes)
+    cute.copy(load, tXgX[None, turn], tXsX[None, 0], tma_bar_ptr=bar)
+    cute.arch.mbarrier_wait(bar, (0b01010 >> turn) & 1)
+
+
 @cute.jit
 def sent_by_lane_0(store: cute.CopyAtom, tYsX: cute.Tensor, tYgY: cute.Tensor, turn: cutlass.Int32):
     cute.arch.fence_proxy("async.shared", space="cta")
@@ -284,6 +295,10 @@ def to_the_first_box(store, tYsX, tYgY, turn):
         cute.arch.cp_async_bulk_commit_group()
     cute.arch.cp_async_bulk_wait_group(0)
     cute.arch.sync_warp()
+
+
+def to_the_first_four(store, tYsX, tYgY, turn):
+    sent_by_lane_0(store, tYsX, tYgY, turn & 3)
 """
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right ones
     "check_box": (
@@ -301,11 +316,14 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
         ],
     ),
     "check_bring": (
-        [*FUNCTIONS, "no_wait", "always_the_first", "half_announced", "parity_is_the_turn"],
+        [
+            *(*FUNCTIONS, "no_wait", "always_the_first", "half_announced", "parity_is_the_turn"),
+            *("always_512_bytes", "parities_of_five"),
+        ],
         ["brought", "loaded_first"],
     ),
     "check_send": (
-        [*FUNCTIONS, "no_meeting_before", "no_wait_for_reading", "to_the_first_box"],
+        [*FUNCTIONS, "no_meeting_before", "no_wait_for_reading", "to_the_first_box", "to_the_first_four"],
         ["sent_by_lane_0", "waits_for_all_of_it"],
     ),
 }
@@ -319,4 +337,6 @@ test_a_wrong_answer_gets_a_hint = exercises.wrong_answers_get_hints({
     "check_box(4096, 32)": "not yet: the first number is right; count again what lies inside the tensor, in bytes",
     "check_box(0, 0)": "not yet: a barrier can expect from 1",
     "check_bring(parity_is_the_turn)": "not yet: a parity is 0 or 1",
+    "check_bring(always_512_bytes)": "not yet: Deadlock",
+    "check_bring(parities_of_five)": "not yet: InFlight: load of shared memory",
 })  # fmt: skip

@@ -287,6 +287,10 @@ def without_slabs(bM, bN, bK, bits):
     return 232448 // ((bM + bN) * bK * bits // 8 + 16)
 
 
+def with_barriers_of(each, bM, bN, bK, bits):
+    return (232448 - 2 * 64 * 64 * bits // 8) // ((bM + bN) * bK * bits // 8 + each)
+
+
 @cute.jit
 def by_turns(load: cute.CopyAtom, tXgX: cute.Tensor, tXsX: cute.Tensor, full: cute.Pointer, empty: cute.Pointer,
              kt: cutlass.Int32, stages: cutlass.Constexpr, nbytes: cutlass.Constexpr):
@@ -323,6 +327,17 @@ def first_tile_only(load, tXgX, tXsX, full, empty, kt, stages, nbytes):
     with cute.arch.elect_one():
         cute.arch.mbarrier_arrive_and_expect_tx(full + kt % stages, nbytes)
     cute.copy(load, tXgX[None, 0], tXsX[None, kt % stages], tma_bar_ptr=full + kt % stages)
+
+
+def always_4096_bytes(load, tXgX, tXsX, full, empty, kt, stages, nbytes):
+    by_turns(load, tXgX, tXsX, full, empty, kt, stages, 4096)
+
+
+def parities_of_three_turns(load, tXgX, tXsX, full, empty, kt, stages, nbytes):
+    cute.arch.mbarrier_wait(empty + kt % stages, cutlass.Int32(kt // stages != 1))
+    with cute.arch.elect_one():
+        cute.arch.mbarrier_arrive_and_expect_tx(full + kt % stages, nbytes)
+    cute.copy(load, tXgX[None, kt], tXsX[None, kt % stages], tma_bar_ptr=full + kt % stages)
 
 
 def tried_first(ring, state, add):
@@ -392,11 +407,20 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
         ],
     ),
     "check_most_stages": (
-        [*FUNCTIONS, "without_slabs", "lambda *tile: 0", "lambda *tile: 1.5", *(f"lambda *t: {x}" for x in NUMBERS)],
+        [
+            *FUNCTIONS,
+            "without_slabs",
+            *("lambda *t: with_barriers_of(24, *t)", "lambda *t: with_barriers_of(2 * t[-1], *t)"),
+            *("lambda *t: with_barriers_of(8, *t)", "lambda *t: with_barriers_of(0, *t)"),
+            *("lambda *tile: 0", "lambda *tile: 1.5", *(f"lambda *t: {x}" for x in NUMBERS)),
+        ],
         ["by_division", "lambda *t: np.int64(by_division(*t))", "lambda *t: torch.tensor(by_division(*t))"],
     ),
     "check_fill": (
-        [*FUNCTIONS, "readers_parity", "not_announced", "first_tile_only"],
+        [
+            *(*FUNCTIONS, "readers_parity", "not_announced", "first_tile_only"),
+            *("always_4096_bytes", "parities_of_three_turns"),
+        ],
         ["by_turns", "loaded_before_announced"],
     ),
     "check_drain": (
@@ -406,8 +430,13 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 }
 
 
-HINTS = {  # wrong answers that leave threads waiting, and what the check says of whom
-    3: {"readers_parity": "warps [1] wait for phase 0 of the mbarrier", "not_announced": "1 of 1 arrivals"},
+HINTS = {  # wrong answers that leave threads waiting, and what the check says of whom; one that reads too early
+    3: {
+        "readers_parity": "warps [1] wait for phase 0 of the mbarrier",
+        "not_announced": "1 of 1 arrivals",
+        "always_4096_bytes": "3072 bytes pending",
+        "parities_of_three_turns": "",
+    },
     4: {"no_release": "wait for phase 0 of the mbarrier"},
 }
 names = exercises.judges_of(CHAPTER, MORE)

@@ -236,6 +236,38 @@ def the_first_tile_only(load: cute.CopyAtom, tXgX: cute.Tensor, tXsX: cute.Tenso
 
 
 @cute.jit
+def eight_tiles(load: cute.CopyAtom, tXgX: cute.Tensor, tXsX: cute.Tensor, full, empty, tiles):
+    producer()(load, tXgX, tXsX, full, empty, 8)
+
+
+@cute.jit
+def requests_of_three_turns(load: cute.CopyAtom, tXgX: cute.Tensor, tXsX: cute.Tensor, full, empty, tiles):
+    for t in cutlass.range(tiles, unroll=1):
+        cute.arch.mbarrier_wait(empty + t % RING, cutlass.Int32(t // RING != 1))
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive_and_expect_tx(full + t % RING, TILE_BYTES)
+        cute.copy(load, tXgX[None, t], tXsX[None, t % RING], tma_bar_ptr=full + t % RING)
+
+
+@cute.jit
+def reads_eight_tiles(sX: cute.Tensor, mY: cute.Tensor, full, empty, tiles):
+    consumer()(sX, mY, full, empty, 8)
+
+
+@cute.jit
+def reads_of_three_turns(sX: cute.Tensor, mY: cute.Tensor, full, empty, tiles):
+    lane, half = cute.arch.lane_idx(), cute.arch.warp_idx() - 1
+    for t in cutlass.range(tiles, unroll=1):
+        cute.arch.mbarrier_wait(full + t % RING, cutlass.Int32(t // RING == 1))
+        for i in cutlass.range_constexpr(8):
+            value = sX[4 * half + i % 4, lane + 32 * (i // 4), t % RING]
+            mY[8 * t + 4 * half + i % 4, lane + 32 * (i // 4)] = value + value
+        cute.arch.sync_warp()
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive(empty + t % RING)
+
+
+@cute.jit
 def by_columns(sX: cute.Tensor, mY: cute.Tensor, full, empty, tiles):
     lane, half = cute.arch.lane_idx(), cute.arch.warp_idx() - 1
     for t in cutlass.range(tiles, unroll=1):
@@ -296,11 +328,17 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
         ["32, 112", "np.int64(24), 112.0"],
     ),
     "check_produce": (
-        [*exercises.FUNCTIONS, "waits_for_nothing", "the_first_tile_only", "producer(parity=0)"],
+        [
+            *(*exercises.FUNCTIONS, "waits_for_nothing", "the_first_tile_only", "producer(parity=0)"),
+            *("eight_tiles", "requests_of_three_turns"),
+        ],
         ["counts_stages", "producer()", "announces_later"],
     ),
     "check_consume": (
-        [*exercises.FUNCTIONS, "ones", "nans", "every_lane_arrives", "consumer(early=True)"],
+        [
+            *(*exercises.FUNCTIONS, "ones", "nans", "every_lane_arrives", "consumer(early=True)"),
+            *("reads_eight_tiles", "reads_of_three_turns"),
+        ],
         ["by_columns", "one_tile_late", "consumer(kept=2)"],
     ),
     "check_hangs": (
@@ -311,12 +349,21 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
 
 
 HINTS = {  # wrong answers, and what the check says of each
-    1: {"32, 160": "32 + 4 * 160 registers: there are 5 * 96", "24, 104": "the consumers can have more"},
-    2: {"producer(parity=0)": "wait for phase 0 of the mbarrier"},
-    3: {"consumer(kept=6)": "warps [0] wait for phase 0 of the mbarrier"},
+    1: {
+        "32, 160": "more than 640 threads have at launch",
+        "40, 232": "more than 640 threads have at launch",
+        "24, 104": "the consumers can have more",
+    },
+    2: {"producer(parity=0)": "wait for phase 0 of the mbarrier", "eight_tiles": "InFlight: the CTA exits while"},
+    3: {
+        "consumer(kept=6)": "warps [0] wait for phase 0 of the mbarrier",
+        "reads_eight_tiles": "Deadlock",
+        "reads_of_three_turns": "",
+    },
 }
 JUDGES = {1: "check_four", 2: "check_produce", 3: "check_consume"}
 names = exercises.judges_of(CHAPTER, ANSWERS)
-test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(JUDGES, HINTS)
+BUDGET = {1: "96", 2: "no number is asked for", 3: "no number is asked for"}  # what no hint may give away
+test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(JUDGES, HINTS, secret=BUDGET.__getitem__)
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 test_each_solution_belongs_to_an_exercise = exercises.solutions_belong_to_exercises(CHAPTER)

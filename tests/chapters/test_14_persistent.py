@@ -319,6 +319,16 @@ def raises(rows, columns):
     raise ValueError("no")
 
 
+def stops_halfway(rows, columns):
+    yield from there_and_back(rows, columns)[:100]
+    raise ValueError("no more")
+
+
+def never_ends(rows, columns):
+    while True:
+        yield 0, 0
+
+
 def by_divmod(place, rows, columns):
     group, inside = place // (8 * columns), place % (8 * columns)
     height = cutlass.min(rows - 8 * group, cutlass.Int32(8))
@@ -337,6 +347,12 @@ def by_branch(place: cutlass.Int32, rows: cutlass.Int32, columns: cutlass.Int32)
 
 def whole_groups_only(place, rows, columns):
     return place // (8 * columns) * 8 + place % 8, place % (8 * columns) // 8
+
+
+def two_groups_only(place, rows, columns):
+    top = cutlass.Int32(place >= 8 * columns) * 8
+    height, inside = cutlass.min(8, rows - top), place - top * columns
+    return top + inside % height, inside // height
 
 
 def always_the_first(place, rows, columns):
@@ -359,6 +375,24 @@ def no_barrier(values: cute.Tensor, mSums: cute.Tensor, mFlag: cute.Tensor, tid:
     if tid == 0:
         cute.arch.fence_acq_rel_gpu()
         cute.arch.atomic_add(mFlag.iterator, cutlass.Int32(1), sem="release", scope="gpu")
+
+
+@cute.jit
+def every_thread_raises(values: cute.Tensor, mSums: cute.Tensor, mFlag: cute.Tensor, tid: cutlass.Int32):
+    cute.autovec_copy(values, mSums[tid, None])
+    cute.arch.atomic_add(mFlag.iterator, cutlass.Int32(1), sem="release", scope="gpu")
+
+
+@cute.jit
+def until_all_raised(values: cute.Tensor, mSums: cute.Tensor, mFlag: cute.Tensor, tid: cutlass.Int32):
+    raised = cutlass.Int32(0)
+    while raised != 128:
+        raised = cute.arch.atomic_add(mFlag.iterator, cutlass.Int32(0), sem="acquire", scope="gpu")
+    cute.arch.sync_threads()
+    if tid == 0:
+        mFlag[0] = 0
+    for v in cutlass.range_constexpr(4):
+        values[v] = values[v] + mSums[tid, v]
 
 
 @cute.jit
@@ -436,7 +470,7 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
             *exercises.FUNCTIONS,
             "without_one",
             "one_twice",
-            "raises",
+            *("raises", "stops_halfway", "never_ends"),
             "lambda r, c: [(0, 0)]",
             *(f"lambda r, c: tile_order(r, c, '{order}')" for order in ("row", "hilbert", "group 8", "group 12")),
             "lambda r, c: [(m, n) for n in range(c) for m in range(r)]",
@@ -449,14 +483,18 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # wrong answers, and right o
         ],
         ["eleven_columns", "there_and_back", "as_an_array"],
     ),
-    "check_tile_at": ([*exercises.FUNCTIONS, "whole_groups_only", "always_the_first"], ["by_divmod", "by_branch"]),
+    "check_tile_at": (
+        [*exercises.FUNCTIONS, "whole_groups_only", "two_groups_only", "always_the_first"],
+        ["by_divmod", "by_branch"],
+    ),
     "check_hand_over": (
         [
             *(f"{x}, takes" for x in exercises.FUNCTIONS),
             *(f"hands, {x}" for x in exercises.FUNCTIONS[:6]),
             *("no_barrier, takes", "ones_instead, takes", "hands, leaves_it_up", "hands, nans"),
+            *("every_thread_raises, takes", "hands, until_all_raised"),
         ],
-        ["hands, lowers_by_adding", "by_release_of_each, takes"],
+        ["hands, lowers_by_adding", "by_release_of_each, takes", "every_thread_raises, until_all_raised"],
     ),
 }
 
@@ -468,10 +506,20 @@ HINTS = {  # wrong answers, and what the check says of each
         "lambda r, c: only_at(r, c, (24, 27))": "waves of 25x27 tiles may touch 155, these 180 rows and columns",
         "in_pairs_of_groups": "waves of 29x31 tiles may touch 188, these 205 rows and columns",
         "of_24_rows": "each of the 25 * 27 tiles must be there once",
+        "raises": "your function raises ValueError: no",
+        "stops_halfway": "ValueError: no more",
+        "never_ends": "each of the 24 * 27 tiles must be there once",
+        "lambda r, c: tile_order(r, c)": "your function raises TypeError: tile_order() missing 1 required",
+        "lambda r, c: 'text'": "order(24, 27) is a list of pairs",
+        "lambda r, c: None": "order(24, 27) is a list of pairs",
+        "lambda r, c: [1, 2, 3]": "order(24, 27) is a list of pairs",
         "lambda r, c: (there_and_back if r > 12 else of_24_rows)(r, c)": "each of the 5 * 7 tiles must be there once",
     },
-    3: {"whole_groups_only": "11x4, whose last group is lower: OutOfBounds"},
-    4: {"leaves_it_down, takes": "Deadlock"},
+    3: {"whole_groups_only": "11x4, whose last group is lower: OutOfBounds", "two_groups_only": "27x4"},
+    4: {
+        "leaves_it_down, takes": "Deadlock",
+        "every_thread_raises, takes": "MissingBarrier: atomic operation on byte 0 of mFlag",
+    },
 }
 JUDGES = {2: "check_order", 3: "check_tile_at", 4: "check_hand_over"}
 names = exercises.judges_of(CHAPTER, ANSWERS, cells=["break-it"])
