@@ -84,7 +84,8 @@ def test_a_cell_that_only_chooses_ages_no_measurement(make: Make) -> None:
 
 def test_a_cell_that_is_put_before_others_ages_no_measurement(make: Make) -> None:
     hashes = []
-    for before in ([], [("y = 1", [])], [("y = 1", ["kernel", "choice"])]):
+    befores: list[list[tuple[str, list[str]]]] = [[], [("y = 1", [])], [("y = 1", ["kernel", "choice"])]]
+    for before in befores:
         make("04_a", *before, ("x = 1", ["kernel"]), ("z = 1", ["bench"]))
         hashes.append(bench.current_hash("04_a"))
     assert len(set(hashes)) == 1
