@@ -120,7 +120,7 @@ def test_bytes_are_predicted_as_the_emulator_counts_them(shape: tuple[int, int, 
     launches = {"K1": (helpers.naive_launch, [scores]), "K2": (helpers.fused_launch, [])}
     for name, (launch, more) in launches.items():
         counts = profile.count(launch, *tensors, *more, 0.25, None)
-        assert helpers.predicted(name, *shape) == (32 * counts.sectors("ld"), 32 * counts.sectors("st"))
+        assert helpers.predicted_bytes(name, *shape) == (32 * counts.sectors("ld"), 32 * counts.sectors("st"))
 
 
 def test_both_kernels_are_counted(
