@@ -8,6 +8,10 @@ No layout algebra is implemented in this file: every number comes from a call in
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import os
+import resource
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
@@ -146,8 +150,8 @@ def partition(
     """Return how the TiledMma that `make_mma` makes deals `tile:stride` to its threads as operand A, B or C.
 
     tile: (M, N) for C, (M, K) for A, (N, K) for B; stride: row-major where left out.
-    Raises LayoutError for another operand, for a permutation that the atoms and threads do not divide, and for
-    one with modes that overlap, on which CuTe DSL 4.8.1 would end the process.
+    Raises LayoutError for another operand, for a permutation that CuTe cannot deal, because the atoms and threads
+    do not divide it or its modes overlap: on some of these CuTe DSL 4.8.1 would end the process.
     """
     if operand not in ("A", "B", "C"):
         raise LayoutError(f"operand is {operand!r}; a TiledMma partitions 'A', 'B' and 'C'")
@@ -217,19 +221,56 @@ def _deal(tiled: Any, part: str, tensor: cute.Tensor) -> tuple[Ints, Any]:
     A view is a start and a layout, so its elements are start + layout(index): one start per thread and one
     offset per index instead of a call into CuTe for each of the tile's elements.
     """
+    def views() -> list[cute.Tensor]:
+        return [getattr(tiled.get_slice(thread), f"partition_{part}")(tensor) for thread in range(tiled.size)]
+
+    if part in "ABC" and _leaves_a_remainder(tiled) and not _survives(views):
+        raise _undealt(tiled, tensor)
     try:
-        views = [getattr(tiled.get_slice(thread), f"partition_{part}")(tensor) for thread in range(tiled.size)]
+        found = views()
     except Exception as error:  # the DSL does not export its error's type
         if "failed to partition" not in str(error):
             raise
-        raise LayoutError(
-            f"CuTe cannot deal {tensor.layout} with the permutation {tiled.permutation_mnk}: it must be a whole "
-            f"number of atoms {tiled.shape_mnk} times the threads of {tiled.thr_layout_vmnk}"
-        ) from error
-    layout = views[0].layout
-    start = np.array([view.iterator for view in views], dtype=np.int64)
+        raise _undealt(tiled, tensor) from error
+    layout = found[0].layout
+    start = np.array([view.iterator for view in found], dtype=np.int64)
     step = np.array([layout(index) for index in range(cute.size(layout))], dtype=np.int64)
     return start[:, None] + step[None, :], layout
+
+
+def _undealt(mma: cute.TiledMma, tensor: cute.Tensor) -> LayoutError:
+    return LayoutError(
+        f"CuTe cannot deal {tensor.layout} with the permutation {mma.permutation_mnk}: it must be a whole "
+        f"number of atoms {mma.shape_mnk} times the threads of {mma.thr_layout_vmnk}"
+    )
+
+
+def _leaves_a_remainder(mma: cute.TiledMma) -> bool:
+    """Whether a permutation that is a layout is no whole number of atoms times threads."""
+    modes = enumerate(zip(mma.permutation_mnk, mma.shape_mnk, strict=True), start=1)
+    return any(
+        isinstance(permutation, cute.Layout)
+        and cute.size(permutation) % (atom * cute.size(mma.thr_layout_vmnk, mode=[mode]))
+        for mode, (permutation, atom) in modes
+    )
+
+
+def _survives(call: Callable[[], object]) -> bool:
+    """Whether a call, tried in a process of its own, does not end the process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads; this child starts none
+        child = os.fork()
+    if child == 0:
+        try:
+            faulthandler.disable()
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
+            call()
+        finally:
+            os._exit(0)
+    return os.WIFEXITED(os.waitpid(child, 0)[1])
 
 
 def _refuse_overlap(name: str, permutation: Any) -> None:

@@ -214,6 +214,20 @@ def test_another_side_of_a_copy_is_refused() -> None:
         layouts.copied(fma_grid(None), (128, 128), side="A")
 
 
-def test_a_permutation_that_the_threads_do_not_divide_is_refused() -> None:
-    with pytest.raises(layouts.LayoutError, match=r"cannot deal .*\(12,4\):\(4,1\)"):
-        layouts.partition(fma_grid(((12, 4), (4, 1))), (128, 128))
+@pytest.mark.parametrize(
+    ("permutation", "threads", "rows"),
+    [(((12, 4), (4, 1)), 16, 128), (((4, 6), (6, 1)), 32, 48), (((8, 4), (1, 16)), 48, 48)],
+)
+def test_a_permutation_that_the_threads_do_not_divide_is_refused(
+    permutation: Permutation, threads: int, rows: int
+) -> None:
+    """On the second and the third CuTe DSL 4.8.1 would end the process."""
+    make = fma_grid(permutation, atoms=((threads, 1, 1), (1, threads, 0)))
+    with pytest.raises(layouts.LayoutError, match="cannot deal .* must be a whole number of atoms"):
+        layouts.partition(make, (rows, 128))
+
+
+def test_some_permutations_that_the_threads_do_not_divide_are_dealt() -> None:
+    """Chapter 05 counts what comes of them."""
+    dealt = layouts.partition(fma_grid(((2, 3), (1, 2)), atoms=((4, 1, 1), (1, 4, 0))), (24, 8))
+    assert (dealt.claims() > 1).any() or dealt.outside()
