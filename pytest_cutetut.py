@@ -38,6 +38,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     asked = early_config.known_args_namespace
     if asked.schedules is not None and not asked.emulate:
         raise pytest.UsageError("--schedules needs --emulate: a GPU keeps its own order")
+    if (asked.schedules or 0) < 0:
+        raise pytest.UsageError(f"--schedules {asked.schedules}: the number of random orders must be 0 or more")
     if asked.emulate:
         stack = contextlib.ExitStack()
         try:

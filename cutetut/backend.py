@@ -125,7 +125,8 @@ def gpu_obstacle(machine: Machine) -> str:
 
 def missing_package(error: ModuleNotFoundError) -> str:
     """Which package a command needs, and how to find out what to install."""
-    return f"it needs the package {error.name}, which is not installed; `python -m cutetut doctor` says what to type"
+    package = {"yaml": "PyYAML", "IPython": "ipython", "PIL": "pillow"}.get(str(error.name), error.name)
+    return f"the package {package} is not installed; `python -m cutetut doctor` says what to type"
 
 
 _PREFIX = "cutetut-"  # of the folder for compiler output

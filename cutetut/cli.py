@@ -20,6 +20,7 @@ SETTINGS = {
     "--schedule": ("CUTETUT_SCHEDULE", "order|random:SEED", "which warp and which CTA runs next"),
     "--budget": ("CUTETUT_BUDGET", "STEPS", "how many steps a kernel may take before it counts as endless"),
 }
+TOLERATED = ("uninitialized", "shuffle", "race", "fragment")  # emulator/checks/tolerance.py, which needs numpy
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,7 +52,7 @@ def _add_run_and_record(commands: Subcommands) -> None:
     named.add_argument("--list", action="store_true", help="only print the chapters' names")
     for command in (named, record):
         command.add_argument(
-            "notebook", nargs="*", default=[], help="such as 00_start_here; all chapters if none is named"
+            "notebook", nargs="*", default=[], help="such as 00_start_here, or a path; all chapters if none is named"
         )
     what = f"what runs the kernels (or {backend.VARIABLE} in the environment)"
     run.add_argument("--backend", choices=("gpu", "emulator"), help=what)
@@ -93,11 +94,12 @@ def _add_emulate(commands: Subcommands) -> None:
     emulate.add_argument("-m", dest="module", action="store_true", help="run a module by its name, as python -m does")
     emulate.add_argument(
         "--warn", metavar="KINDS", default="",
-        help="warn instead of stopping where a kernel does something undefined that is often harmless: unwritten "
-        "values, shuffle masks, races, A fragments in use; list kinds to limit it, as in --warn=race,shuffle",
+        help="warn instead of stopping where a kernel does something undefined that is often harmless: "
+        f"{', '.join(TOLERATED)}; list kinds to limit it, as in --warn=race,shuffle",
     )  # fmt: skip
     emulate.add_argument(
-        "--waive", metavar="KIND@FILE:LINE", action="append", default=[], help="accept errors of one kind at one line"
+        "--waive", metavar="KIND@FILE:LINE", action="append", default=[],
+        help="accept errors of one of these kinds at one line, as in --waive race@kernel.py:12",
     )
     for option, (variable, values, meaning) in SETTINGS.items():
         emulate.add_argument(option, metavar=values, help=f"{meaning} (or {variable} in the environment)")
@@ -129,7 +131,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(_with_kinds(list(sys.argv[1:] if argv is None else argv)))
     backend.activate_on_request()
     try:
-        return _run(options)
+        status = _run(options)
+        if options.command != "emulate":  # a script may have closed it
+            sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever reads this, such as `head`, has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except ModuleNotFoundError as missing:
         print(f"cutetut {options.command}: {backend.missing_package(missing)}", file=sys.stderr)
         return 1
@@ -161,9 +169,18 @@ def _run(options: argparse.Namespace) -> int:
 def _settings(options: argparse.Namespace) -> dict[str, str] | None:
     """The variables that options of `emulate` stand for; None where one has no such value, after a message."""
     from cutetut.emulator import launch
+    from cutetut.emulator.checks import tolerance
     from cutetut.emulator.errors import LaunchError
 
     settings = {}
+    for option, variable, value in (
+        ("--warn", tolerance.WARN, options.warn), ("--waive", tolerance.WAIVE, ";".join(options.waive))
+    ):  # fmt: skip
+        try:
+            tolerance.Tolerance.from_environment({variable: value})
+        except LaunchError as error:
+            print(f"cutetut emulate: {str(error).replace(variable, option)}", file=sys.stderr)
+            return None
     for option, (variable, *_) in SETTINGS.items():
         if (value := getattr(options, option[2:])) is not None:
             settings[variable] = value
@@ -263,7 +280,9 @@ def _cache(remove: bool) -> int:
 
     use = compile_cache.clear() if remove else compile_cache.use()
     if use.folder is None:
-        print(f"no compiled kernels are kept: {compile_cache.VARIABLE}={os.environ.get(compile_cache.VARIABLE, '')}")
+        asked = os.environ.get(compile_cache.VARIABLE, "")
+        why = f"={asked}" if asked else " names no folder, and there is no home folder"
+        print(f"no compiled kernels are kept: {compile_cache.VARIABLE}{why}")
         return 0
     if problem := compile_cache.why_not():
         print(

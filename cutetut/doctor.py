@@ -195,7 +195,8 @@ def check_torch(facts: Facts) -> Finding | None:
     everything = "type make run, which installs everything, or: pip install -r requirements.txt"
     if facts.installed:
         everything = "pip install torch numpy"
-    return Finding(f"torch cannot be imported: {facts.torch_error}", everything)
+    package = "numpy" if "'numpy'" in facts.torch_error else "torch"
+    return Finding(f"{package} cannot be imported: {facts.torch_error}", everything)
 
 
 def check_dsl(facts: Facts) -> Finding | None:

@@ -53,7 +53,10 @@ CACHES = {"QUACK": "quack", "FLASH_ATTENTION_CUTE_DSL": "flash_attention"}
 
 def own_cache() -> Path:
     """The folder for files that emulated programs keep."""
-    return compile_cache.user_cache() / "emulate"
+    try:
+        return compile_cache.user_cache() / "emulate"
+    except RuntimeError:  # there is no home folder
+        return Path(tempfile.gettempdir()) / f"cutetut-{os.getuid()}" / "emulate"
 
 
 def run(
@@ -301,7 +304,8 @@ def _status(script: str, module: bool) -> int:
             _report(error)
         return 1
     finally:
-        sys.stdout.flush()
+        with contextlib.suppress(ValueError, AttributeError):  # the script has closed it, or put None there
+            sys.stdout.flush()
 
 
 def _run_file(script: str) -> None:

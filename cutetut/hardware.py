@@ -1,4 +1,4 @@
-"""Which GPUs this machine has, and how fast one runs, from the driver and its own tool, without torch."""
+"""Which GPUs this machine has, and the clock of one, from the driver and its own tool, without torch."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ REMEMBERED = 64  # partitions
 
 
 class LayoutError(ValueError):
-    """A layout that cannot be evaluated, or that deals out a tile wrongly; the message says where."""
+    """A layout that cannot be evaluated, or that assigns a tile's elements wrongly; the message says where."""
 
 
 class _Built(Exception):
@@ -147,7 +147,7 @@ def partition(
     stride: tuple[int, int] | None = None,
     operand: str = "C",
 ) -> Partition:
-    """Return how the TiledMma that `make_mma` makes deals `tile:stride` to its threads as operand A, B or C.
+    """Return how the TiledMma that `make_mma` makes assigns `tile:stride` to its threads as operand A, B or C.
 
     tile: (M, N) for C, (M, K) for A, (N, K) for B; stride: row-major where left out.
     Raises LayoutError for another operand, for a permutation that CuTe cannot deal, because the atoms and threads
@@ -171,7 +171,8 @@ def copied(
     stride: tuple[int, int] | None = None,
     side: str = "S",
 ) -> Partition:
-    """Return how the TiledCopy that `make_copy` makes deals `tile:stride` to its threads, as source or destination.
+    """Return how the TiledCopy that `make_copy` makes assigns `tile:stride` to its threads, as source or
+    destination.
 
     stride: row-major where left out. side: "S" for `partition_S`, "D" for `partition_D`. Raises LayoutError for another
     side.

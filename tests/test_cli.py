@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from cutetut import backend, doctor
+from cutetut import backend, cli, doctor
 from cutetut.cli import main, parser
 from cutetut.doctor import Facts
 from cutetut.measure import emulator_bench, turns
@@ -201,7 +201,8 @@ def test_a_missing_package_is_one_line_that_names_the_doctor(tmp_path, module, c
     target = [str(tmp_path / target)] if "." in target else [target or "00_start_here"]
     done = cutetut(command, *target, env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert f"the package {module}, which is not installed; `python -m cutetut doctor`" in done.stderr
+    package = {"IPython": "ipython"}.get(module, module)
+    assert f"the package {package} is not installed; `python -m cutetut doctor`" in done.stderr
 
 
 def test_doctor_explains_an_impossible_backend(monkeypatch):
@@ -411,12 +412,36 @@ def test_emulates_settings_are_variables(monkeypatch):
         ("--async", "never", "use late, early or random:SEED"),
         ("--schedule", "foo", "use order or random:SEED"),
         ("--budget", "-1", "is not a number of steps, of 1 or more"),
+        ("--warn", "rave", "these can: uninitialized, shuffle, race, fragment"),
+        ("--waive", "missing-barrier@a.py:3", "these can: uninitialized, shuffle, race, fragment"),
     ],
 )
 def test_a_bad_option_of_emulate_is_named_as_it_was_typed(option, value, remedy, capsys):
     assert main(["emulate", f"{option}={value}", "never_read.py"]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith(f"cutetut emulate: {option} {value}") and remedy in err and err.count("\n") == 1
+    assert out == "" and err.startswith("cutetut emulate: ") and remedy in err and err.count("\n") == 1
+    assert option in err and value.split("@")[0] in err and "CUTETUT" not in err
+
+
+def test_the_help_lists_the_kinds_that_can_be_tolerated():
+    from cutetut.emulator.checks import tolerance
+
+    assert tolerance.KINDS == cli.TOLERATED
+
+
+def test_a_reader_that_has_enough_gets_no_traceback():
+    command = f"{sys.executable} -m cutetut doctor | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr, done.stderr
+
+
+def test_the_doctor_works_in_a_folder_that_was_deleted(tmp_path):
+    command = f"mkdir gone && cd gone && rmdir ../gone && {sys.executable} -m cutetut doctor"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, shell=True, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120
+    )
+    assert "Traceback" not in done.stderr and "kernels run" in done.stdout, done.stderr
 
 
 def test_emulate_hands_the_script_its_own_arguments(monkeypatch):

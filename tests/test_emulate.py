@@ -118,6 +118,15 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_script_runs(
     assert out == "" and err.startswith("cutetut emulate: the report cannot be written: ") and err.count("\n") == 1
 
 
+def test_a_script_may_close_its_stdout(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "closes.py"
+    script.write_text("import sys\nsys.stdout = open('said.txt', 'w')\nprint(1)\nsys.stdout.close()\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "cutetut", "emulate", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
 def test_a_fault_ends_with_the_typed_error_and_the_scripts_own_frames(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(str(SCRIPTS / "too_far.py"), []) == 1
     out, err = capfd.readouterr()

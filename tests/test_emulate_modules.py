@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,12 @@ def test_the_cache_is_where_the_xdg_specification_says(monkeypatch: pytest.Monke
     for value, parent in (("/somewhere", Path("/somewhere")), ("", tmp_path / ".cache"), ("a/b", tmp_path / ".cache")):
         monkeypatch.setenv("XDG_CACHE_HOME", value)
         assert emulate.own_cache() == parent / "cutetut" / "emulate"
+
+
+def test_without_a_home_folder_the_cache_is_a_temporary_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert emulate.own_cache() == Path(tempfile.gettempdir()) / f"cutetut-{os.getuid()}" / "emulate"

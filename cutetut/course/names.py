@@ -167,7 +167,7 @@ def resolved(mention: str, aliases: dict[str, str]) -> str:
 
 
 def explains(mention: str, name: str, alone: bool) -> bool:
-    """Whether a resolved mention in backticks is of a name that `used` has.
+    """Whether a mention in backticks means a name from `used`.
 
     What it stands behind must be the end of where the name is: `load.b` and `.b` are no `cute.b`, and `cute.b` is no
     method. A plain lower-case word, such as the `read` of `records.read`, must stand behind its module, unless code

@@ -43,8 +43,11 @@ def project_root() -> Path:
 
     Raises NotebookError where there is neither.
     """
-    here = Path.cwd()
-    for folder in (_PACKAGE.parent, here, *here.parents):
+    try:
+        here = [Path.cwd(), *Path.cwd().parents]
+    except FileNotFoundError:  # it was deleted
+        here = []
+    for folder in (_PACKAGE.parent, *here):
         if (folder / "_toc.yml").is_file() and (folder / _PACKAGE.name / "__init__.py").is_file():
             return folder  # other books have a _toc.yml, too
     if (INSTALLED / "_toc.yml").is_file():

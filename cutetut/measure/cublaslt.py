@@ -62,9 +62,9 @@ def version(lt: Any) -> str:
 class Product:
     """C = A B^T for A (M, K), B (N, K) and C (M, N), row-major and on the GPU, by any proposed algorithm.
 
-    cuBLAS is column-major: it computes C^T = B A^T. Sums are float32; float8 adds fast and has scales of 1 on the GPU,
-    as in `_scaled_mm` with `use_fast_accum`. Raises LtError for types that cuBLASLt does not take, and if it proposes
-    nothing.
+    cuBLAS is column-major: it computes C^T = B A^T. Sums are float32; float8 products use fast
+    accumulation, as `_scaled_mm` does with `use_fast_accum`, with scales of 1 on the GPU. Raises LtError for types that
+    cuBLASLt does not take, and if it proposes nothing.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ MEASURED = ("method", "ours_tflops", "vendor_tflops", "ratio", *bench.NOT_SHOWN)
 
 @dataclass(frozen=True)
 class Line:
-    """Rows that differ in nothing but the method: what was measured, the row of each method, and other numbers."""
+    """The rows of one measurement, one for each method: what was measured, these rows, and other numbers."""
 
     labels: dict[str, str]
     rows: dict[str, Row]
