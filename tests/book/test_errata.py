@@ -28,7 +28,7 @@ CLAIMS = {  # words of a claim that the five texts make, and of what is true
     "cannot be built from values known only at run time": "can be dynamic",
     "built once, when the kernel is compiled": "at every launch",
     "make_trivial_tiled_mma": "one instruction",
-    "empties the tensor cores' pipeline": "A wait behind every product",
+    "empties the tensor cores' pipeline": "A wait after every product",
 }
 
 
