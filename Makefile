@@ -12,7 +12,8 @@ SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13)
 PYTHON ?= $(shell for p in python3 python3.12 python3.13 python3.11; do \
 	command -v $$p >/dev/null && $$p -c '$(SUPPORTED)' && echo $$p && break; done)
 # How many processes run the tests, a core and a gigabyte each; none starts threads of its own. `make JOBS=1 test` runs one.
-JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
+# nproc counts threads where OMP_NUM_THREADS is set, as on many clusters.
+JOBS ?= $(shell n=$$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc); echo $$((n < 4 ? n : 4)))
 test: export OMP_NUM_THREADS := 1
 # Quieter, and never a question in the middle of a long set-up.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

@@ -36,6 +36,14 @@ def with_pip(checkout: Path, program: str) -> None:
     (checkout / "pip.py").write_text(program)
 
 
+@pytest.mark.parametrize("threads", [None, "1"])
+def test_the_tests_take_cores_and_not_the_threads_of_openmp(checkout: Path, threads: str | None) -> None:
+    variables = {} if threads is None else {"OMP_NUM_THREADS": threads, "OMP_THREAD_LIMIT": threads}
+    cores = min(len(os.sched_getaffinity(0)), 4)
+    done = make(checkout, "-n", "test", **variables)
+    assert f"-n {cores} --dist loadscope" in done.stdout or cores == 1, done.stdout + done.stderr
+
+
 def test_a_failed_installation_shows_what_pip_wrote_and_starts_afresh(checkout: Path) -> None:
     with_pip(checkout, "import sys\nif 'install' in sys.argv: sys.exit('ERROR: No matching distribution found')\n")
     done = make(checkout, "setup")
