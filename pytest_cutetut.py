@@ -39,7 +39,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     if asked.schedules is not None and not asked.emulate:
         raise pytest.UsageError("--schedules needs --emulate: a GPU keeps its own order")
     if (asked.schedules or 0) < 0:
-        raise pytest.UsageError(f"--schedules {asked.schedules}: the number of random orders must be 0 or more")
+        raise pytest.UsageError(f"the number of schedules must be 0 or more, not {asked.schedules}")
     if asked.emulate:
         stack = contextlib.ExitStack()
         try:

@@ -172,24 +172,16 @@ def _settings(options: argparse.Namespace) -> dict[str, str] | None:
     from cutetut.emulator.checks import tolerance
     from cutetut.emulator.errors import LaunchError
 
-    settings = {}
-    for option, variable, value in (
-        ("--warn", tolerance.WARN, options.warn), ("--waive", tolerance.WAIVE, ";".join(options.waive))
-    ):  # fmt: skip
+    asked = {option: (variable, getattr(options, option[2:])) for option, (variable, *_) in SETTINGS.items()}
+    settings = {variable: value for variable, value in asked.values() if value is not None}
+    asked |= {"--warn": (tolerance.WARN, options.warn), "--waive": (tolerance.WAIVE, ";".join(options.waive))}
+    for option, (variable, value) in asked.items():
         try:
-            tolerance.Tolerance.from_environment({variable: value})
+            launch.expect_settings({} if value is None else {variable: value})
         except LaunchError as error:
-            print(f"cutetut emulate: {str(error).replace(variable, option)}", file=sys.stderr)
+            said = str(error).replace(f"{variable}={value!r}", f"{option} {value}").replace(variable, option)
+            print(f"cutetut emulate: {said}", file=sys.stderr)
             return None
-    for option, (variable, *_) in SETTINGS.items():
-        if (value := getattr(options, option[2:])) is not None:
-            settings[variable] = value
-            try:
-                launch.expect_settings({variable: value})
-            except LaunchError as error:
-                said = str(error).replace(f"{variable}={value!r}", f"{option} {value}")
-                print(f"cutetut emulate: {said}", file=sys.stderr)
-                return None
     return settings
 
 

@@ -132,7 +132,7 @@ def emulated_gpu(
         raise Refused(f"{gpus} GPUs; there can be 1 to {devices.MOST}, as many as NVLink joins in one host")
     try:
         tolerated = _tolerated(warn, waive)
-        launch.expect_settings({**os.environ, **(settings or {})})
+        launch.expect_settings({**os.environ, **tolerated, **(settings or {})})
         backend.select("emulator")
     except (EmulatorError, backend.BackendError) as error:
         raise Refused(str(error)) from error
@@ -255,13 +255,12 @@ def _redirect_caches() -> None:
 
 
 def _tolerated(warn: str, waive: Sequence[str]) -> dict[str, str]:
-    """What is asked for here and in the environment together; raises LaunchError for what cannot be tolerated."""
+    """What is asked for here and in the environment together."""
     kinds = ",".join(filter(None, (os.environ.get(tolerance.WARN), warn)))
     if warn == "all":
         kinds = warn
-    found = {tolerance.WARN: kinds, tolerance.WAIVE: ";".join(filter(None, (os.environ.get(tolerance.WAIVE), *waive)))}
-    tolerance.Tolerance.from_environment(found)
-    return found
+    waivers = ";".join(filter(None, (os.environ.get(tolerance.WAIVE), *waive)))
+    return {tolerance.WARN: kinds, tolerance.WAIVE: waivers}
 
 
 def _as_ranks(number: int, script: str, module: bool) -> int:

@@ -17,6 +17,7 @@ from .checks.concurrent import Concurrency, Footprint, Turn
 from .checks.marked_loads import MarkedLoads
 from .checks.ordering import Ordering
 from .checks.peers import Peer, stuck
+from .checks.tolerance import Tolerance
 from .checks.written import ANYWHERE, WHOLE, writers
 from .compiled.picking import CompiledPicker
 from .decoding import decode
@@ -187,7 +188,8 @@ def checks(peer: Peer | None = None) -> Checks:
 
 
 def expect_settings(environment: Mapping[str, str]) -> None:
-    """Raises LaunchError where these variables name no schedule, no policy of completion or no budget that there is."""
+    """Raises LaunchError where these variables name a schedule, completion, budget or tolerance that does not exist."""
+    Tolerance.from_environment(environment)
     Schedule(environment.get("CUTETUT_SCHEDULE"))
     Pending(environment.get("CUTETUT_ASYNC"))
     _budget(None, environment)
