@@ -28,6 +28,21 @@ def swapped_masks(rank, along_m, along_n):
     return broadcast_masks(rank, along_m, along_n)[::-1]
 
 
+def repunit_masks(rank, along_m, along_n):
+    every = (2 ** (along_m * along_n) - 1) // (2**along_m - 1)
+    return every << rank % along_m, (2**along_m - 1) * 2 ** (rank // along_m * along_m)
+
+
+def masks_of_two_rows(rank, along_m, along_n):
+    same_row = sum(1 << rank % along_m + 2 * other for other in range(along_n))
+    return same_row, ((1 << along_m) - 1) << rank // along_m * along_m
+
+
+def masks_of_powers_of_two(rank, along_m, along_n):
+    same_row = sum(1 << (rank & along_m - 1) + along_m * other for other in range(along_n))
+    return same_row, ((1 << along_m) - 1) << rank // along_m * along_m
+
+
 @cute.jit
 def by_every_cta(mine: cutlass.Float32, slots: cute.Pointer, tid: cutlass.Int32, rank: cutlass.Int32):
     for peer in cutlass.range_constexpr(2):
@@ -83,6 +98,28 @@ def weight_in_a_fragment(mX: cute.Tensor, mW: cute.Tensor, tid: cutlass.Int32):
     return own[0]
 
 
+def weight_by_cp_async(mX, mW, tid):
+    smem = cutlass.memory.SmemAllocator()
+    sW = smem.allocate_tensor(cutlass.Float32, cute.make_layout(128), byte_alignment=16)
+    atom = cute.make_copy_atom(cpasync.CopyG2SOp(), cutlass.Float32, num_bits_per_copy=32)
+    cute.copy(atom, cute.local_tile(mW, (1,), (tid,)), cute.local_tile(sW, (1,), (tid,)))
+    cute.arch.cp_async_commit_group()
+    cute.arch.griddepcontrol_wait()
+    cute.arch.cp_async_wait_group(0)
+    return mX[tid] * sW[tid]
+
+
+def x_and_weight_by_cp_async_late(mX, mW, tid):
+    cute.arch.griddepcontrol_wait()
+    return weight_by_cp_async(mX, mW, tid)
+
+
+def weight_loaded_relaxed(mX, mW, tid):
+    weight = cute.arch.load(mW.iterator + tid, cutlass.Float32, sem="relaxed", scope="gpu")
+    cute.arch.griddepcontrol_wait()
+    return mX[tid] * weight
+
+
 def without_x(mX, mW, tid):
     weight = mW[tid]
     cute.arch.griddepcontrol_wait()
@@ -127,14 +164,17 @@ def x_too_early(mX, mW, tid):
     return product
 """
 LEAST = "lambda M, N: {}(min({}, key=lambda n: -(-(-(-M // 256) * -(-N // n)) // 66) * n))"
+OF_SINGLE_TILES = "lambda M, N: min(range(256, 31, -32), key=lambda n: -(-(-(-M // 128) * -(-N // n)) // 132) * n)"
+EXCHANGED = "lambda M, N: min(range(256, 31, -32), key=lambda n: -(-(-(-N // 256) * -(-M // n)) // 66) * n)"
+ONE_WAVE_MORE = "lambda M, N: min(range(256, 31, -32), key=lambda n: (-(-M // 256) * -(-N // n) // 66 + 1) * n)"
 CHECKS: dict[str, tuple[list[str], list[str]]] = {  # what is refused, and what is accepted
     "check_counts": (
         ["12, 40960", "48, 28672", "float('nan'), 40960", "'48', '40960'", "None, None", "(48, 40960), 40960"],
         ["48.0, np.int64(40960)", "torch.tensor(48), 320 * 128", "np.int32(48), 40960.0"],
     ),
     "check_masks": (
-        [*exercises.FUNCTIONS, "raises", "swapped_masks", "nan"],
-        ["broadcast_masks", "lambda *a: tuple(broadcast_masks(*a))", "lambda *a: torch.tensor(broadcast_masks(*a))"],
+        [*exercises.FUNCTIONS, "raises", "swapped_masks", "nan", "masks_of_two_rows", "masks_of_powers_of_two"],
+        ["broadcast_masks", "repunit_masks", "lambda *a: tuple(broadcast_masks(*a))", "lambda *a: torch.tensor(broadcast_masks(*a))"],
     ),
     "check_meet": (
         [*exercises.FUNCTIONS, "nan", "ignores", "raises", "without_meeting", "relaxed_meeting"],
@@ -144,12 +184,14 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # what is refused, and what 
         [
             *(*exercises.FUNCTIONS, "nan", "ignores", "raises", "x_too_early", "without_x"),
             *("another_weight_early", "half_of_the_weights_early", "weight_between_two_waits"),
+            "x_and_weight_by_cp_async_late",
         ],
-        ["weight_in_a_fragment", "lambda mX, mW, tid: weight_in_a_fragment(mX, mW, tid)", "waits_twice"],
+        ["weight_in_a_fragment", "weight_by_cp_async", "weight_loaded_relaxed", "lambda mX, mW, tid: weight_in_a_fragment(mX, mW, tid)", "waits_twice"],
     ),
     "check_width": (
         ["256", *exercises.FUNCTIONS, "raises", "nan", "lambda M, N: 224", "lambda M, N: 100", "lambda *_: (32,)",
-         "lambda M, N: 32", LEAST.format("int", "range(32, 257, 32)")],
+         "lambda M, N: 32", LEAST.format("int", "range(32, 257, 32)"), LEAST.format("int", "range(224, 31, -32)"),
+         OF_SINGLE_TILES, EXCHANGED, ONE_WAVE_MORE],
         [LEAST.format("np.int64", "range(256, 31, -32)"), LEAST.format("float", "range(256, 31, -32)")],
     ),
 }
