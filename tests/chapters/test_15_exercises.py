@@ -174,7 +174,10 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # what is refused, and what 
     ),
     "check_masks": (
         [*exercises.FUNCTIONS, "raises", "swapped_masks", "nan", "masks_of_two_rows", "masks_of_powers_of_two"],
-        ["broadcast_masks", "repunit_masks", "lambda *a: tuple(broadcast_masks(*a))", "lambda *a: torch.tensor(broadcast_masks(*a))"],
+        [
+            *("broadcast_masks", "repunit_masks"),
+            *("lambda *a: tuple(broadcast_masks(*a))", "lambda *a: torch.tensor(broadcast_masks(*a))"),
+        ],
     ),
     "check_meet": (
         [*exercises.FUNCTIONS, "nan", "ignores", "raises", "without_meeting", "relaxed_meeting"],
@@ -186,7 +189,10 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # what is refused, and what 
             *("another_weight_early", "half_of_the_weights_early", "weight_between_two_waits"),
             "x_and_weight_by_cp_async_late",
         ],
-        ["weight_in_a_fragment", "weight_by_cp_async", "weight_loaded_relaxed", "lambda mX, mW, tid: weight_in_a_fragment(mX, mW, tid)", "waits_twice"],
+        [
+            *("weight_in_a_fragment", "lambda mX, mW, tid: weight_in_a_fragment(mX, mW, tid)", "waits_twice"),
+            *("weight_by_cp_async", "weight_loaded_relaxed"),
+        ],
     ),
     "check_width": (
         ["256", *exercises.FUNCTIONS, "raises", "nan", "lambda M, N: 224", "lambda M, N: 100", "lambda *_: (32,)",
