@@ -2,7 +2,8 @@
 
 A check is a function decorated with `judged`. It asks `number`, `numbers`, `real`, `truths` or `layout` for the value
 of an answer, and raises `NotYet` with a hint where it is wrong. An answer that is a function is called by `returned`,
-one that is a kernel is run by `emulated`, or by `must_run` where the check makes the emulator's report.
+one that is a kernel is run by `emulated`, or by `must_run` where the check makes the emulator's report; `must_compile`
+comes first where CuTe DSL would end the process on some wrong answers.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 
 from cutetut import layouts, progress
 from cutetut.emulator.errors import EmulatorError, EmulatorWarning
+from cutetut.inspect import run
 from cutetut.inspect.diagnose import NO_FAULT, fault
 from cutetut.layouts import LayoutError
 from cutetut.widgets.layout_operations import layout_of
@@ -287,6 +289,26 @@ def emulated(launch: Callable[..., Any], *arguments: Any, outputs: int = 1) -> N
         raise NotYet(raised(found))
     for i, was in before.items():
         unchanged(arguments[i], was, list(inspect.signature(launch).parameters)[i])
+
+
+def must_compile(launch: Callable[..., Any], *arguments: Any) -> None:
+    """Raise NotYet if CuTe DSL would end the process when `emulated` compiles this launch with a reader's parts.
+
+    LLVM aborts on some operands that do not fit each other: that is no exception, and a notebook's kernel would die. So
+    it is compiled in a forked process first, for the emulator on every machine, which takes no GPU; the compiler's
+    output is kept on disk for `emulated`. An exception is left to `emulated`, which says what it means.
+    """
+
+    def compiled() -> None:
+        torch.set_num_threads(1)  # it would wait for threads that a forked process does not have
+        with run.emulated():
+            run.prepare(launch, arguments, run.apart)
+
+    if not layouts.survives(compiled):
+        raise NotYet(
+            "CuTe DSL would end this process when it compiles your answer, as it does where source and destination of "
+            "a cute.copy are not in the order of the same copy"
+        )
 
 
 def unchanged(tensor: torch.Tensor, before: torch.Tensor, name: str) -> None:

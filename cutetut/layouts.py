@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
+import io
 import os
 import resource
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -225,7 +228,7 @@ def _deal(tiled: Any, part: str, tensor: cute.Tensor) -> tuple[Ints, Any]:
     def views() -> list[cute.Tensor]:
         return [getattr(tiled.get_slice(thread), f"partition_{part}")(tensor) for thread in range(tiled.size)]
 
-    if part in "ABC" and _leaves_a_remainder(tiled) and not _survives(views):
+    if part in "ABC" and _leaves_a_remainder(tiled) and not survives(views):
         raise _undealt(tiled, tensor)
     try:
         found = views()
@@ -256,18 +259,25 @@ def _leaves_a_remainder(mma: cute.TiledMma) -> bool:
     )
 
 
-def _survives(call: Callable[[], object]) -> bool:
-    """Whether a call, tried in a process of its own, does not end the process."""
+def survives(call: Callable[[], object]) -> bool:
+    """Whether a call, tried in a process of its own, does not end the process; what it prints or raises is lost.
+
+    The process is forked from this one: neither its threads nor CUDA, if this one uses it, work there. So the call may
+    trace and compile, and use tensors of the CPU, but no GPU. Garbage is not collected there: some of it may be what
+    frees memory of a GPU.
+    """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads; this child starts none
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads; this child uses none of them
         child = os.fork()
     if child == 0:
         try:
+            gc.disable()
             faulthandler.disable()
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, 1)
             os.dup2(nowhere, 2)
+            sys.stdout = sys.stderr = io.StringIO()  # Jupyter's send what a child prints to the notebook
             call()
         finally:
             os._exit(0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import subprocess
 import sys
 import warnings
 from fractions import Fraction
@@ -421,6 +423,39 @@ def test_a_layout_that_is_not_called_as_one_is_told_from_a_late_if(kind: str) ->
     }[kind]
     with pytest.raises(NotYet, match=said):
         answers.emulated(launch, torch.ones(32), torch.zeros(32), kernel)
+
+
+def aborts(x: cute.Tensor, y: cute.Tensor) -> None:
+    print("aborts")
+    os.abort()
+
+
+def test_what_would_end_the_process_is_told_and_all_else_is_left_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    x, y = torch.ones(32), torch.zeros(32)
+    with pytest.raises(NotYet, match="CuTe DSL would end this process when it compiles your answer"):
+        answers.must_compile(launch, x, y, aborts)
+    for kernel in (copies, goes_too_far, refused, None, lambda x, y: print("traced")):
+        answers.must_compile(launch, x, y, kernel)
+    assert not y.any() and capfd.readouterr() == ("", "")
+
+
+def test_a_trial_does_not_wait_for_threads_that_a_forked_process_lacks() -> None:
+    """OpenMP's copy a large tensor here. The emulator is put in place in that process alone, as on a GPU's host."""
+    code = (
+        "import torch\n"
+        "from cutetut import answers\n"
+        "from cutetut.emulator.host import driver\n"
+        "from tests.test_answers import copies, launch\n"
+        "driver.uninstall()\n"
+        "torch.set_num_threads(2)\n"
+        "x = torch.ones(1 << 20)\n"
+        "x + x\n"
+        "answers.must_compile(launch, x, x, copies)\n"
+        "print('compiles', driver.installed())\n"
+    )
+    environment = {**os.environ, "CUTETUT_BACKEND": "emulator", "OMP_NUM_THREADS": "2"}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert ran.stdout.endswith("compiles False\n"), ran.stderr
 
 
 def test_outputs_may_be_written_to_and_inputs_may_not() -> None:

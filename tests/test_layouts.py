@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -231,3 +233,30 @@ def test_some_permutations_that_the_threads_do_not_divide_are_dealt() -> None:
     """Chapter 05 counts what comes of them."""
     dealt = layouts.partition(fma_grid(((2, 3), (1, 2)), atoms=((4, 1, 1), (1, 4, 0))), (24, 8))
     assert (dealt.claims() > 1).any() or dealt.outside()
+
+
+class OfAGpu:
+    """What would call CUDA to free memory, in a forked process, too, where that does not work."""
+
+    def __init__(self) -> None:
+        self.owner, self.itself = os.getpid(), self
+
+    def __del__(self) -> None:
+        if os.getpid() != self.owner:
+            os.abort()
+
+
+@pytest.mark.parametrize(
+    ("call", "survives"),
+    [(list, True), (lambda: print("said"), True), (lambda: 1 // 0, True), (sys.exit, True), (os.abort, False)],
+)
+def test_a_trial_tells_what_ends_the_process_from_what_raises(
+    call: Callable[[], object], survives: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert layouts.survives(call) is survives
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_trial_collects_no_garbage_of_this_process() -> None:
+    OfAGpu()
+    assert layouts.survives(lambda: [[] for _ in range(10**6)])

@@ -32,6 +32,13 @@ def two_matrices(tiled_mma, tid, sA):
     return fetch_by(tiled_mma, tid, sA, cute.make_copy_atom(ldmatrix(2, True), sA.element_type))
 
 
+def without_retile(tiled_mma, tid, sA):
+    tCrA = tiled_mma.make_fragment_A(tiled_mma.get_slice(tid).partition_A(sA))
+    fetch = cute.make_tiled_copy_A(cute.make_copy_atom(ldmatrix(4, True), sA.element_type), tiled_mma)
+    cute.copy(fetch, fetch.get_slice(tid).partition_S(sA), tCrA)
+    return tCrA
+
+
 def by_elements(tiled_mma, tid, sA):
     tCsA = tiled_mma.get_slice(tid).partition_A(sA)
     tCrA = tiled_mma.make_fragment_A(tCsA)
@@ -187,6 +194,7 @@ WRONG = {  # a part of what the check has to say
     4: {
         "lambda tiled_mma, tid, sA: sA": "",
         "two_matrices": "with 16 loads",
+        "without_retile": "CuTe DSL would end this process",
         "by_elements": "loads per warp",
         "zeros": "values are not what",
         "not_a_number": "8192 of 8192",
