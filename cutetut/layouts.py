@@ -153,8 +153,8 @@ def partition(
     """Return how the TiledMma that `make_mma` makes assigns `tile:stride` to its threads as operand A, B or C.
 
     tile: (M, N) for C, (M, K) for A, (N, K) for B; stride: row-major where left out.
-    Raises LayoutError for another operand, for a permutation that CuTe cannot deal, because the atoms and threads
-    do not divide it or its modes overlap: on some of these CuTe DSL 4.8.1 would end the process.
+    Raises LayoutError for another operand, for a permutation that CuTe cannot deal, because the atoms and threads do
+    not divide it, its modes overlap or a stride is negative: on some of these CuTe DSL 4.8.1 would end the process.
     """
     if operand not in ("A", "B", "C"):
         raise LayoutError(f"operand is {operand!r}; a TiledMma partitions 'A', 'B' and 'C'")
@@ -285,7 +285,7 @@ def survives(call: Callable[[], object]) -> bool:
 
 
 def _refuse_overlap(name: str, permutation: Any) -> None:
-    """Raise for a permutation whose modes, taken by growing stride, reach into one another.
+    """Raise for a permutation with a negative stride, or whose modes, by growing stride, reach into one another.
 
     `logical_divide` needs the complement, which CuTe builds by dividing each stride by the reach of the modes
     before it: where that gives zero, CuTe DSL 4.8.1 divides by zero and ends the process.
@@ -295,7 +295,11 @@ def _refuse_overlap(name: str, permutation: Any) -> None:
     flat = cute.flatten(permutation)
     shapes, strides = (leaf if isinstance(leaf, tuple) else (leaf,) for leaf in (flat.shape, flat.stride))
     reach = 1
-    for stride, shape in sorted((d, s) for s, d in zip(shapes, strides, strict=True) if s > 1 and d > 0):
+    for stride, shape in sorted((d, s) for s, d in zip(shapes, strides, strict=True) if s > 1 and d != 0):
+        if stride < 0:
+            raise LayoutError(
+                f"the permutation of {name}, {permutation}, has a mode of stride {stride}: it leads to places before 0"
+            )
         if stride < reach:
             raise LayoutError(
                 f"the permutation of {name}, {permutation}, has a mode of stride {stride} inside a mode that "

@@ -179,6 +179,8 @@ WRONG = {  # a part of what the check has to say
         "((2, 4, 2), (8, 2, 1))": "a lane has k",
         "((2, 4, 2), (2, 4, 1))": "[0, 2, 1, 3]",
         "((2, 4, 2), (1, 1, 1))": "",
+        "((8, 2), (-1, 2))": "stride -1: it leads to places before 0",
+        "((2, 4, 2), (1, 4, -2))": "stride -2: it leads to places before 0",
         "((16,), (0,))": "",
         "((4, 4), (1, 8))": "",
         "((2, 4, 2, 2), (1, 4, 2, 16))": "has 32 values of k",
