@@ -120,6 +120,12 @@ def weight_loaded_relaxed(mX, mW, tid):
     return mX[tid] * weight
 
 
+def erases_the_weight(mX, mW, tid):
+    product = waits_twice(mX, mW, tid)
+    mW[tid] = cutlass.Float32(0.0)
+    return product
+
+
 def without_x(mX, mW, tid):
     weight = mW[tid]
     cute.arch.griddepcontrol_wait()
@@ -187,7 +193,7 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # what is refused, and what 
         [
             *(*exercises.FUNCTIONS, "nan", "ignores", "raises", "x_too_early", "without_x"),
             *("another_weight_early", "half_of_the_weights_early", "weight_between_two_waits"),
-            "x_and_weight_by_cp_async_late",
+            *("x_and_weight_by_cp_async_late", "erases_the_weight"),
         ],
         [
             *("weight_in_a_fragment", "lambda mX, mW, tid: weight_in_a_fragment(mX, mW, tid)", "waits_twice"),
@@ -206,6 +212,9 @@ test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 LATE = "not yet: right, but 2 loads come after the wait: only X's number has to wait"
 test_a_weight_that_is_loaded_late_is_told = exercises.wrong_answers_get_hints(
     {f"check_read({name})": LATE for name in ("another_weight_early", "half_of_the_weights_early")}
+)
+test_weights_may_only_be_read = exercises.wrong_answers_get_hints(
+    {"check_read(erases_the_weight)": "not yet: your answer changes W, which it may only read"}
 )
 test_a_width_that_is_always_among_the_best_is_not_the_widest = exercises.wrong_answers_get_hints(
     {"check_width(lambda M, N: 32)": "not yet: for 5000x5000 a wider tile than 32 gives the busiest SM as few columns"}
