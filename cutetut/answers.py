@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+import cutlass
 import torch
 
 from cutetut import layouts, progress
@@ -88,7 +89,7 @@ def judged(check: Callable[..., None]) -> Callable[..., None]:
 
 
 def number(answer: Any, what: str = "the answer") -> int:
-    """Return a whole number: Python's, numpy's, of a tensor with one element, or a float without a fraction.
+    """Return a whole number: Python's, numpy's, CuTe DSL's, of a tensor of one element, or a float without a fraction.
 
     Raises NotYet for text, None, NaN, truth values, and anything that is not one number.
     """
@@ -112,6 +113,8 @@ def real(answer: Any, what: str = "the answer") -> float:
 
 def _scalar(answer: Any, what: str, kind: str) -> Any:
     """Python's number for an answer that is one number. Raises NotYet, which says which `kind` is wanted."""
+    if isinstance(answer, cutlass.Numeric):
+        answer = answer.value  # what Int16(5) was made of, and no number in a kernel
     item = getattr(answer, "item", None)
     if callable(item):
         try:
@@ -350,6 +353,8 @@ def _layout_text(answer: Any) -> str:
         return answer
     if hasattr(answer, "result"):  # a LayoutViewer
         return str(answer.result)
+    if hasattr(answer, "tolist"):  # an array or a tensor with two rows
+        answer = answer.tolist()
     if isinstance(answer, tuple | list) and len(answer) == 2:
         shape, stride = (_tree(part) for part in answer)
         return f"{shape}:{stride}"

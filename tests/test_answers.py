@@ -26,7 +26,9 @@ ONE_NAN = torch.tensor(float("nan"))
 STRANGE: list[Any] = [None, "7", b"7", float("nan"), float("inf"), True, 7.5, {}, {7}, object(), 7j, len, (), []]
 
 
-@pytest.mark.parametrize("answer", [7, 7.0, np.int32(7), np.float64(7), np.array(7), np.array([7]), torch.tensor(7)])
+@pytest.mark.parametrize(
+    "answer", [7, 7.0, np.int32(7), np.float64(7), np.array(7), np.array([7]), torch.tensor(7), cutlass.Int16(7)]
+)
 def test_a_number_in_any_form_is_read(answer: Any) -> None:
     assert answers.number(answer) == 7 and type(answers.number(answer)) is int
 
@@ -101,6 +103,8 @@ def test_what_are_no_two_truth_values_is_a_hint(answer: Any) -> None:
         [[4, 8], [8, 1]],
         (np.array([4, 8]), torch.tensor([8, 1])),
         ((np.int32(4), torch.tensor(8)), (np.int64(8), 1)),
+        np.array([[4, 8], [8, 1]]),
+        torch.tensor([[4, 8], [8, 1]]),
         lambda: cute.make_layout((4, 8), stride=(8, 1)),
         LayoutViewer("(4,8):(8,1)"),
         LayoutViewer("32:1", "composition", "(4,8):(8,1)"),

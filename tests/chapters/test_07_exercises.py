@@ -232,6 +232,7 @@ RIGHT = {
         "(np.array([2, 4, 2]), (np.int64(1), 4, torch.tensor(2)))",
         "((2, (2, 2), (2, 1)), (1, (4, 8), (2, 0)))",
         "'(2,4,2):(1,4,2)'",
+        "np.array([[2, 4, 2], [1, 4, 2]])",
         "lambda: cute.make_layout((2, 4, 2), stride=(1, 4, 2))",
     ],
     4: ["fetch_transposed", "by_name", "step_by_step", "compiled_function"],

@@ -181,7 +181,7 @@ CHECKS: dict[str, tuple[list[str], list[str]]] = {  # what is refused, and what 
     "check_masks": (
         [*exercises.FUNCTIONS, "raises", "swapped_masks", "nan", "masks_of_two_rows", "masks_of_powers_of_two"],
         [
-            *("broadcast_masks", "repunit_masks"),
+            *("broadcast_masks", "repunit_masks", "lambda *a: tuple(map(cutlass.Int16, repunit_masks(*a)))"),
             *("lambda *a: tuple(broadcast_masks(*a))", "lambda *a: torch.tensor(broadcast_masks(*a))"),
         ],
     ),
