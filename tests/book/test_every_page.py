@@ -157,9 +157,9 @@ def answers_a_key(picker: WebElement) -> bool:
 
 
 def test_these_are_all_pages(book: Path) -> None:
-    """And the book's own address, which leads on to the first page."""
+    """And the book's own address, which leads on to the first page, and what is shown at a wrong address."""
     html = {page.relative_to(book).with_suffix("") for page in book.rglob("*.html")}
-    assert {str(page) for page in html if "_static" not in page.parts} == {*PAGES, "index"}
+    assert {str(page) for page in html if "_static" not in page.parts} == {*PAGES, "index", "404"}
 
 
 @pytest.mark.parametrize("name", [*PAGES, "index"])

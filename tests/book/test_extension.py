@@ -40,7 +40,8 @@ def build(tmp_path: Path) -> Build:
             (tmp_path / "src" / name).write_text(text)
         warnings = io.StringIO()
         config = {
-            "extensions": ["myst_nb", "cutetut_book"],
+            "extensions": ["myst_nb", "cutetut_book", "notfound.extension"],
+            "html_baseurl": "https://someone.example.org/fork/",
             "nb_execution_mode": "off",
             "html_theme": "basic",
             "root_doc": "index",
@@ -62,6 +63,21 @@ def notebook(metadata: dict[str, Any], *outputs: dict[str, Any], title: str = "#
         cell.outputs = [nbformat.v4.new_output("display_data", data=data) for data in outputs]
         book.cells.append(cell)
     return str(nbformat.writes(book))
+
+
+@pytest.mark.parametrize(
+    ("canonical", "path"), [(None, "/fork/"), ("https://cutetut.readthedocs.io/en/stable/", "/en/stable/")]
+)
+def test_the_page_for_a_wrong_address_is_of_the_place_that_publishes_it(
+    build: Build, monkeypatch: pytest.MonkeyPatch, canonical: str | None, path: str
+) -> None:
+    """Of the address in _config.yml, also on a fork; Read the Docs says where it puts the pages."""
+    monkeypatch.delenv("READTHEDOCS_CANONICAL_URL", raising=False)
+    if canonical:
+        monkeypatch.setenv("READTHEDOCS_CANONICAL_URL", canonical)
+    said, pages = build({"index.md": "# Index\n"})
+    found = re.findall(r'(?:href|src)="([^"]*)_static/[^"]*"', (pages / "404.html").read_text())
+    assert said == "" and set(found) == {path}
 
 
 def test_provenance_stands_under_the_title(build: Build) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from html import unescape
 from pathlib import Path
+from urllib.parse import urljoin, urlsplit
 
 import nbformat
 import pytest
@@ -27,7 +28,9 @@ def book() -> Path:
 
 @pytest.fixture(scope="module")
 def pages(book: Path) -> dict[Path, Page]:
-    return {path: of_the_book(path) for path in sorted(book.rglob("*.html")) if "_static" not in path.parts}
+    """All but what is shown in place of a page that does not exist."""
+    found = (path for path in sorted(book.rglob("*.html")) if "_static" not in path.parts and path.name != "404.html")
+    return {path: of_the_book(path) for path in found}
 
 
 def test_every_notebook_is_in_the_toc_once() -> None:
@@ -123,6 +126,17 @@ def test_what_pages_load_is_in_the_book(pages: dict[Path, Page]) -> None:
         if not (page.path.parent / re.split("[?#]", address)[0]).is_file()
     ]
     assert missing == []
+
+
+@pytest.mark.parametrize("wrong", ["gone", "notebooks/07_mma.html", "notebooks/no/such/page.html"])
+def test_the_page_for_a_wrong_address_works_wherever_it_is_shown(book: Path, wrong: str) -> None:
+    """A browser resolves its links against the wrong address, as urljoin does."""
+    page = of_the_book(book / "404.html")
+    addresses = {urljoin(CONFIG["html"]["baseurl"] + wrong, link) for link in (*page.links, *page.loads)}
+    own = {urlsplit(address).path for address in addresses if address.startswith("https://cutetut.github.io/")}
+    files = {path.removeprefix("/cutetut/") for path in own} - {wrong}  # a link to a heading of its own
+    assert {f"{name}.html" for name in toc_files()} < files
+    assert [file for file in sorted(files) if not (book / file).is_file()] == []
 
 
 @pytest.mark.parametrize("name", notebooks())

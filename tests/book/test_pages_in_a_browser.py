@@ -46,6 +46,19 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+class _Published(_Quiet):
+    """As GitHub Pages does it: the book is in a folder of its host, and 404.html is shown where there is no page."""
+
+    def translate_path(self, path: str) -> str:
+        return super().translate_path(path.removeprefix("/cutetut"))
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        page = Path(self.directory, "404.html").read_bytes()
+        self.send_response(code)
+        self.end_headers()
+        self.wfile.write(page)
+
+
 @pytest.fixture(scope="module")
 def chrome() -> Iterator[Chrome]:
     with chromium() as browser:
@@ -113,6 +126,19 @@ def test_the_register_maps_of_attention_follow_one_another(chrome: Chrome, addre
         assert of_S.startswith("S[") and of_P == of_S.replace("S[", "P[")
     assert len({of_S for of_S, _ in seen}) == 3
     assert_clean(chrome, address)
+
+
+def test_a_wrong_address_leads_to_the_chapters(chrome: Chrome, book: Path) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Published, directory=str(book))) as httpd:
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        host = f"http://127.0.0.1:{httpd.server_address[1]}"
+        open_page(chrome, f"{host}/cutetut/notebooks/of/yore.html")
+        assert wait(chrome, "article h1").text.startswith("Page not found")
+        assert [error for error in console_errors(chrome) if "/yore.html" not in error] == []
+        assert chrome.execute_script("return getComputedStyle(document.querySelector('.bd-links')).display") != "inline"
+        chrome.find_element("partial link text", "01 A layout is").click()
+        until(chrome, lambda c: c.current_url == f"{host}/cutetut/notebooks/01_layouts.html", "no chapter was opened")
+        httpd.shutdown()
 
 
 @pytest.mark.parametrize("page", PICKER_PAGES)

@@ -20,6 +20,7 @@ from . import (
     front,
     generated,
     ladder,
+    notfound,
     offline,
     ordering,
     peers,
@@ -45,7 +46,7 @@ def check_package(file: str) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register every part of the extension; each can be read on its own."""
     check_package(cutetut.__file__)
-    for part in (offline, provenance, still, card, colab, front, sidebar, explained):
+    for part in (offline, provenance, still, card, colab, front, notfound, sidebar, explained):
         part.setup(app)
     for directives in (
         generated, bugs, ordering, unreported, counted, contract, exercises, peers, folders, ladder, recorded,
