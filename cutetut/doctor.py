@@ -22,6 +22,7 @@ PYTHONS = ((3, 11), (3, 13))  # oldest and newest supported
 BOOK = "jupyter-book"  # which only a checkout needs: nothing else has the book's sources
 NEEDED_TO_RUN = ("ipykernel", "nbclient", "nbformat", "ipywidgets", "anywidget", "matplotlib", "pillow", "PyYAML")
 CHAPTERS = (*NEEDED_TO_RUN, "jupyterlab", BOOK)
+LLVM = "llvmlite>=0.50"  # as pyproject.toml asks for it
 DISK_NEEDED, DISK_COMFORTABLE = 0.5, 2.0  # GB: the book, caches and temporary PTX; room for an installation
 MEMORY_COMFORTABLE = 3.0  # GB: torch, CuTe DSL's compiler and one notebook kernel at a time
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -32,10 +33,10 @@ class Facts:
     """What the checks look at.
 
     memory_gb: what is available, None if that cannot be read. project: the checkout, None outside of one. installed:
-    whether there is no checkout, and the chapters came with the package. torch_error, dsl_error: why the package cannot
-    be imported, empty if it can. cache_problem: why no compiled kernel can be kept, empty if one can. driver: the
-    GPU's, None without one. request: CUTETUT_BACKEND. packages: version by name, None for a missing one. browser,
-    disassembler: their paths, if any.
+    whether there is no checkout, and the chapters came with the package. torch_error, dsl_error, llvm_error: why the
+    package cannot be imported, empty if it can or is not wanted. llvm: the version of llvmlite, None if it is missing.
+    cache_problem: why no compiled kernel can be kept, empty if one can. driver: the GPU's, None without one. request:
+    CUTETUT_BACKEND. packages: version by name, None for a missing one. browser, disassembler: their paths, if any.
     """
 
     python: tuple[int, int, int]
@@ -54,6 +55,8 @@ class Facts:
     machine: backend.Machine
     torch_error: str
     dsl_error: str
+    llvm: str | None
+    llvm_error: str
     driver: str | None
     request: str
     packages: dict[str, str | None]
@@ -98,6 +101,8 @@ def gather() -> Facts:
         machine=machine,
         torch_error=torch_error,
         dsl_error=dsl_error,
+        llvm=provenance.version("llvmlite"),
+        llvm_error="" if os.environ.get("CUTETUT_JIT") == "0" else _import_error("llvmlite.binding"),
         driver=gpus[0].driver if gpus else None,
         request=os.environ.get(backend.VARIABLE, ""),
         packages={name: provenance.version(name) for name in CHAPTERS},
@@ -212,6 +217,19 @@ def check_dsl(facts: Facts) -> Finding | None:
         f"CuTe DSL {version} is installed; the chapters are written for and tested with {backend.DSL_VERSION}",
         pinned,
         fatal=not runs_here,
+    )
+
+
+def check_llvm(facts: Facts) -> Finding | None:
+    """What compiles the emulator's arithmetic; kernels on a GPU need none of it."""
+    if not facts.llvm_error or where(facts) == "gpu":
+        return None
+    if facts.llvm is None:
+        what = "llvmlite is not installed: the emulator works without it, but arithmetic takes several times as long"
+        return Finding(what, f"pip install '{LLVM}'", fatal=False)
+    return Finding(
+        f"llvmlite {facts.llvm} cannot be imported: {facts.llvm_error}",
+        f"pip install --force-reinstall '{LLVM}', or set CUTETUT_JIT=0: the emulator then does without it, but slower",
     )
 
 
@@ -350,6 +368,7 @@ CHECKS: tuple[Callable[[Facts], Finding | None], ...] = (
     check_system,
     check_torch,
     check_dsl,
+    check_llvm,
     check_backend,
     check_gpu,
     check_project,
@@ -395,6 +414,7 @@ def report(facts: Facts) -> str:
         "GPU": gpu,
         "torch": f"{machine.torch} ({cuda} CUDA)" if machine.torch else "missing",
         "CuTe DSL": machine.dsl or "missing",
+        "llvmlite": facts.llvm or "missing",
         "chapters": ", ".join(f"{name} {facts.packages.get(name) or 'missing'}" for name in _wanted(facts)),
         "disassembler": facts.disassembler or "missing",
     }

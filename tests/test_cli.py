@@ -27,8 +27,8 @@ NO_GPU = backend.Machine(torch="2.13.0", dsl=backend.DSL_VERSION)
 HEALTHY = Facts(
     python=(3, 11, 9), system="Linux", architecture="x86_64", distribution="Debian", processor="a processor", cores=2,
     memory_gb=16.0, disk_gb=50.0, project="/home/reader/cutetut", installed=False, project_writable=True,
-    temporary_writable=True, cache_problem="", machine=NO_GPU, torch_error="", dsl_error="", driver=None, request="",
-    packages=dict.fromkeys(doctor.CHAPTERS, "1"),
+    temporary_writable=True, cache_problem="", machine=NO_GPU, torch_error="", dsl_error="", llvm="0.50.0",
+    llvm_error="", driver=None, request="", packages=dict.fromkeys(doctor.CHAPTERS, "1"),
     browser="/usr/bin/chromium", disassembler="/usr/bin/nvdisasm",
 )  # fmt: skip
 BARE = dict.fromkeys(doctor.CHAPTERS)
@@ -82,6 +82,8 @@ BROKEN: list[tuple[dict[str, Any], bool, str, str]] = [
     ({"machine": dataclasses.replace(NO_GPU, dsl="5.0.0")}, True, "CuTe DSL 5.0.0 is installed", "==4.8.1"),
     ({"machine": dataclasses.replace(HOPPER, dsl="5.0.0")}, False, "CuTe DSL 5.0.0 is installed", "==4.8.1"),
     ({"dsl_error": "No module named 'cutlass'"}, True, "cannot be imported: No module", "pip install nvidia-cutlass"),
+    ({"llvm": None, "llvm_error": "No module"}, False, "llvmlite is not installed", f"pip install '{doctor.LLVM}'"),
+    ({"llvm_error": "OSError: no libLLVM"}, True, "llvmlite 0.50.0 cannot be imported: OSError", "CUTETUT_JIT=0"),
     ({"request": "gpu"}, True, "no NVIDIA GPU was found", "unset CUTETUT_BACKEND"),
     ({"request": "gpu", "machine": OTHER_GPU}, True, "=gpu, but NVIDIA A100 has", "unset CUTETUT_BACKEND"),
     ({"request": "tpu"}, True, "is not a backend", "unset CUTETUT_BACKEND"),
@@ -149,6 +151,14 @@ def test_the_doctor_looks_for_all_that_the_chapters_need():
     assert found.fatal and found.what == "not installed: matplotlib"
 
 
+def test_the_doctor_asks_for_the_llvmlite_that_the_package_asks_for():
+    assert doctor.LLVM in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+
+
+def test_kernels_on_a_gpu_need_no_llvmlite():
+    assert doctor.findings(replace(HEALTHY, machine=HOPPER, llvm=None, llvm_error="No module")) == []
+
+
 def test_what_runs_without_a_checkout():
     assert "chapters can run" not in doctor.report(INSTALLED)
     course = {**dict.fromkeys(doctor.CHAPTERS, "1"), "jupyter-book": None}
@@ -181,6 +191,18 @@ def test_doctor_comes_when_a_package_is_missing(tmp_path, module):
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"No module named '{module}'" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_doctor_names_what_the_emulator_compiles_with(tmp_path):
+    """Without it kernels run, but slowly, of which nothing else speaks; one that breaks ends them."""
+    (tmp_path / "sitecustomize.py").write_text(without("llvmlite"))
+    there, broken, mended = (
+        cutetut("doctor", env={"PYTHONPATH": f"{path}{os.pathsep}{ROOT}", "CUTETUT_BACKEND": "emulator", **more})
+        for path, more in ((ROOT, {}), (tmp_path, {}), (tmp_path, {"CUTETUT_JIT": "0"}))
+    )
+    assert re.search(r"^llvmlite +\d+\.\d+", there.stdout, re.MULTILINE) and there.returncode == 0, there.stdout
+    assert "cannot be imported: ModuleNotFoundError: No module named 'llvmlite'" in broken.stdout
+    assert broken.returncode == 1 and mended.returncode == 0, mended.stdout
 
 
 @pytest.mark.emulator
