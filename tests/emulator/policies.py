@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from cutetut.emulator.errors import EmulatorWarning
+from tests.seeds import seeds
 
-POLICIES = ["late", "early", *(f"random:{seed}" for seed in range(5))]
+POLICIES = ["late", "early", *(f"random:{seed}" for seed in seeds(5))]
 
 
 def right_under_every_policy(

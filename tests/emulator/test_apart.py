@@ -9,6 +9,7 @@ from cutetut.emulator.checks.apart import Apart, joined
 from cutetut.emulator.checks.clocks import GENERIC, Clocks
 from cutetut.emulator.errors import MissingBarrier, MissingFence
 from tests.emulator.harness import kernel, run
+from tests.seeds import seeds
 
 ALL = 0xFFFFFFFF
 
@@ -101,7 +102,7 @@ FENCE = "fence.acq_rel.gpu;"
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("schedule", ["order", *(f"random:{seed}" for seed in range(6))])
+@pytest.mark.parametrize("schedule", ["order", *(f"random:{seed}" for seed in seeds(6))])
 def test_lanes_that_poll_flags_of_their_own(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """32 releases, each read by another lane, with acquires and with fences: in whatever order lanes run."""
     flags("", "release", "acquire", "", schedule, monkeypatch)
@@ -136,7 +137,7 @@ def test_a_lane_fences_what_it_has_stored_itself() -> None:
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_an_mbarrier_that_one_lane_makes_and_fences(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other lanes have used memory before, and fence before or after lane 0 does."""
     monkeypatch.setenv("CUTETUT_SCHEDULE", f"random:{seed}")

@@ -19,6 +19,7 @@ from cutetut.emulator.units.alu.convert import FLOATS
 from cutetut.emulator.units.alu.forms import FORMS, INTEGER
 from tests.emulator import alu_forms
 from tests.emulator.harness import HEADER, on_gpu, run
+from tests.seeds import seeds
 
 pytestmark = [pytest.mark.emulator, pytest.mark.skipif(on_gpu(), reason="about the emulator's two ways to compute")]
 THREADS = 1024
@@ -279,7 +280,7 @@ def chained(lines: list[str], rng: np.random.Generator) -> list[str]:
 SKIPS = ("", "@%skip bra END;", "setp.gt.u32 %skip, %tid0, 700; @%skip bra END;", "@%pa bra END;")
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(24))
 def test_a_random_program(seed: int, at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)
     lines = [str(line) for line in rng.choice(every_line(), 50)]

@@ -18,6 +18,7 @@ from cutetut.emulator.errors import (
 from cutetut.emulator.machine.scheduler import Scheduler
 from cutetut.explore import first_failure
 from tests.emulator.harness import kernel, run
+from tests.seeds import seeds
 
 pytestmark = pytest.mark.emulator
 
@@ -377,7 +378,7 @@ def take_turns(skip: str) -> None:
         block=(64, 1, 1))  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_a_turn_taken_without_waiting_for_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last CTA does not wait: if the others still do, its zero may leave them waiting for ever.
 

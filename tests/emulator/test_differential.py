@@ -15,6 +15,7 @@ import pytest
 
 from tests.emulator.fragments import A_MAPS, B_MAPS, c_map
 from tests.emulator.harness import kernel, run
+from tests.seeds import seeds
 
 THREADS, REGISTERS, MASK = 64, 8, 0xFFFFFFFF
 State = list[list[int]]  # registers of every thread
@@ -292,7 +293,7 @@ def _multiply(lanes: list[list[int]]) -> list[list[int]]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_random_program(seed: int) -> None:
     program = Generator(seed).build(25)
     rng = np.random.default_rng(1000 + seed)

@@ -10,6 +10,7 @@ from cutetut.emulator.compiled.picking import CompiledPicker
 from cutetut.emulator.machine.picking import PATIENCE, Picker
 from cutetut.emulator.machine.schedule import Schedule
 from cutetut.emulator.machine.threads import DONE, PARKED, READY, WAITING, Selection, threads_of
+from tests.seeds import seeds
 
 pytestmark = pytest.mark.emulator
 WARPS = 12
@@ -31,7 +32,7 @@ def change(rng: np.random.Generator, picker: Picker, chosen: np.ndarray, number:
     picker.status[asleep[rng.random(len(asleep)) < 0.1]] = READY
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_both_choose_the_same(seed: int, at_once: None) -> None:
     both = [kind(32 * WARPS, Schedule("order"), 4) for kind in (Picker, CompiledPicker)]
     asked = 0

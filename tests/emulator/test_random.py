@@ -7,9 +7,10 @@ import pytest
 
 from tests.emulator.harness import kernel, run
 from tests.emulator.structured import VARIABLES, Exchange, If, Loop, Maker, Statement, interpret, to_ptx
+from tests.seeds import seeds
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_a_random_kernel(seed: int) -> None:
     rng = np.random.default_rng(seed)
     program = Maker(rng).program()

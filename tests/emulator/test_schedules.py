@@ -15,6 +15,7 @@ from cutetut.explore import Failure, first_failure, under
 from tests.emulator.harness import kernel, run
 from tests.emulator.mutants import CASES, compiled, load
 from tests.emulator.structured import VARIABLES, Maker, interpret, to_ptx
+from tests.seeds import seeds
 
 pytestmark = pytest.mark.emulator
 SEEDS = [f"random:{seed}" for seed in range(3)]
@@ -36,7 +37,7 @@ def test_correct_kernels_under_drawn_schedules(
     assert failure is None, failure
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_random_programs_under_drawn_schedules(seed: int) -> None:
     program, out = Maker(np.random.default_rng(seed)).program(), np.zeros((96, VARIABLES), np.uint32)
     with under("late", f"random:{seed}"):

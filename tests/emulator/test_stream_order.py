@@ -5,6 +5,7 @@ import random
 import pytest
 
 from cutetut.emulator.host.stream_order import Moment, Order
+from tests.seeds import seeds
 
 BLOCKING, STREAMS = {3, 4}, [0, 3, 4, 5, 6]
 LEGACY = 0
@@ -20,7 +21,7 @@ def reachable_from(edges: dict[int, set[int]], start: int) -> set[int]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_the_order_is_that_of_the_graph_of_all_work(seed: int) -> None:
     """Nodes are what is issued, an edge leads to each piece of work that CUDA's rules put directly before it."""
     rng, order = random.Random(seed), Order()

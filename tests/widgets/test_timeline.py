@@ -17,6 +17,7 @@ from PIL import Image
 from cutetut.figures import spans
 from cutetut.widgets import Span, Timeline, TimelineError
 from cutetut.widgets.timeline import lanes
+from tests.seeds import seeds
 from tests.widgets import pipelines
 
 GOOD = ("producer", "loads", 10, 20)
@@ -88,7 +89,7 @@ def overlap(one: Span, other: Span) -> bool:
     return one.start < other.end and other.start < one.end
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_no_two_spans_of_a_lane_overlap(seed: int) -> None:
     random = np.random.default_rng(seed)
     spans = []
