@@ -225,7 +225,8 @@ def _unchanged_process() -> Iterator[None]:
         yield
     finally:
         sys.argv, sys.path[:], sys.excepthook, sys.modules["__main__"] = argv, path, hook, main
-        os.chdir(folder)
+        with contextlib.suppress(OSError):  # the script may have removed it
+            os.chdir(folder)
 
 
 def _why_not_written(file: Path) -> str:

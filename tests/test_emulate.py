@@ -332,6 +332,14 @@ def test_the_process_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         torch.ones(1, device="cuda")
 
 
+def test_a_script_may_remove_the_folder_it_is_started_in(tmp_path: Path) -> None:
+    """As one does that cleans up after itself: it ends as under python."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "script.py").write_text("import os, sys; os.rmdir(os.getcwd()); sys.exit(4)")
+    done = emulate(tmp_path / "script.py", cwd=tmp_path / "work")
+    assert (done.returncode, done.stderr) == (4, "") and not (tmp_path / "work").exists()
+
+
 def test_an_unusable_dsl_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(backend, "probe", lambda: backend.Machine(torch="2.13.0", dsl="4.0.0"))
     assert run(str(SCRIPTS / "vector_add.py"), []) == 1
