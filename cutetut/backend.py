@@ -125,7 +125,8 @@ def gpu_obstacle(machine: Machine) -> str:
 
 def missing_package(error: ModuleNotFoundError) -> str:
     """Which package a command needs, and how to find out what to install."""
-    package = {"yaml": "PyYAML", "IPython": "ipython", "PIL": "pillow"}.get(str(error.name), error.name)
+    others = {DSL_MODULE: DSL_PACKAGE, "cuda": "cuda-bindings", "yaml": "PyYAML", "IPython": "ipython", "PIL": "pillow"}
+    package = others.get(str(error.name), error.name)
     return f"the package {package} is not installed; `python -m cutetut doctor` says what to type"
 
 

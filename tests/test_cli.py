@@ -211,6 +211,7 @@ def test_doctor_names_what_the_emulator_compiles_with(tmp_path):
     [
         ("torch", "emulate", "script.py"),
         ("cutlass", "emulate", "script.py"),
+        ("cuda", "emulate", "script.py"),
         ("IPython", "emulate", "page.ipynb"),
         ("nbformat", "run", ""),
         ("cutlass", "bench-emulator", "wgmma"),
@@ -223,7 +224,8 @@ def test_a_missing_package_is_one_line_that_names_the_doctor(tmp_path, module, c
     target = [str(tmp_path / target)] if "." in target else [target or "00_start_here"]
     done = cutetut(command, *target, env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    package = {"IPython": "ipython"}.get(module, module)
+    on_pypi = {"IPython": "ipython", "cutlass": "nvidia-cutlass-dsl", "cuda": "cuda-bindings"}
+    package = on_pypi.get(module, module)
     assert f"the package {package} is not installed; `python -m cutetut doctor`" in done.stderr
 
 
