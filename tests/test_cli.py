@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from cutetut import backend, cli, doctor
 from cutetut.cli import main, parser
 from cutetut.doctor import Facts
-from cutetut.measure import emulator_bench, turns
+from cutetut.measure import bench, emulator_bench, turns
 
 ROOT = Path(__file__).resolve().parent.parent
 HOPPER = backend.Machine("NVIDIA H200", (9, 0), "2.11.0+cu130", True, backend.DSL_VERSION)
@@ -280,6 +280,15 @@ def test_rows_and_parts_belong_to_one_notebook(capsys):
     assert "--part measures a part" in capsys.readouterr().err
     assert main(["bench", "04_scalar_fma_gemm", "--add", "[]", "--keep"]) == 1
     assert "--add keeps all that the table has" in capsys.readouterr().err
+
+
+def test_empty_rows_measure_nothing_again(monkeypatch):
+    """They are no expression, which `add` says; without them all would be measured, and the table overwritten."""
+    called = []
+    monkeypatch.setattr(bench, "run", lambda *given: called.append(("run", *given)))
+    monkeypatch.setattr(bench, "add", lambda *given: called.append(("add", *given)))
+    assert main(["bench", "04_scalar_fma_gemm", "--add", ""]) == 0
+    assert called == [("add", "04_scalar_fma_gemm", "")]
 
 
 def test_parts_of_the_emulators_benchmark(monkeypatch, capsys):
