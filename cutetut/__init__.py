@@ -1,6 +1,6 @@
 """Learn NVIDIA's CuTe DSL on a Hopper GPU, or without one: kernels then run in an emulator of their PTX.
 
-Importing this has one effect: once CuTe DSL is imported, too, it is decided where kernels run.
+Importing it has one effect: when CuTe DSL is imported as well, the package decides where kernels run.
 """
 
 from . import backend

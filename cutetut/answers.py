@@ -62,9 +62,9 @@ class NotYet(Exception):
 def judged(check: Callable[..., None]) -> Callable[..., None]:
     """Make a check print "right", or "not yet" and the hint of the NotYet that it raised.
 
-    A hint may quote an error, whose codes for colours are left out. An answer that ends the program, as `exit()` does,
-    or one too many, is not right yet: in a notebook that would print a traceback.
-    A right one is kept for `cutetut progress`.
+    A hint may quote an error, without its colour codes. An answer that ends the program, as `exit()` does, and a call
+    with too many answers count as not yet right: in a notebook each would print a traceback.
+    A right answer is kept for `cutetut progress`.
     """
     asked = inspect.signature(check)
 

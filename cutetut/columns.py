@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> str:
-    """The rows as lines whose columns begin, or for those numbered in `right` end, below one another.
+    """The rows as lines with aligned columns: flush right where their number is in `right`, flush left otherwise.
 
     Raises ValueError for rows of different lengths.
     """

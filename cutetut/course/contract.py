@@ -126,7 +126,7 @@ def _parameters(node: ast.FunctionDef) -> list[ast.arg]:
 
 
 def _diffs(cells: Iterable[Any]) -> Iterable[tuple[int, int]]:
-    """Of each diff that a chapter's outputs show, how many lines go, and how many come."""
+    """For each diff that a chapter's outputs show, how many lines it removes and how many it adds."""
     for cell in cells:
         for output in cell.get("outputs", ()):
             for gone, come in re.findall(r"^(\d+) lines go, (\d+) come$", output.get("text", ""), re.MULTILINE):

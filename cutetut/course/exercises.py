@@ -2,8 +2,8 @@
 
     python -m cutetut.course.exercises [NAME ...]    list those of these chapters, or of all
 
-An exercise is a code cell that calls a check, with a solution in a cell of the same id with "-solution" behind it. How
-hard it is stands in its cell's metadata, `"cutetut": {"difficulty": 1}`; all else is read from the cells.
+An exercise is a code cell that calls a check, with a solution in a cell whose id is the same with "-solution" appended.
+How hard it is stands in its cell's metadata, `"cutetut": {"difficulty": 1}`; all else is read from the cells.
 """
 
 from __future__ import annotations

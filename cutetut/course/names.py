@@ -127,9 +127,9 @@ def _arguments(arguments: ast.arguments) -> Iterator[ast.arg]:
 def used(source: str, aliases: dict[str, str]) -> list[str]:
     """The names that a cell uses, in their order, each once.
 
-    They read `cute.make_layout`, `cutlass.Float32`, `cutetut.check.check`, and `.partition_C` for one of METHODS. Of an
-    enumeration's member it is the enumeration. `aliases` has what earlier cells imported and gets what this one does.
-    Text that is no Python, such as a shell command, uses none.
+    They read `cute.make_layout`, `cutlass.Float32`, `cutetut.check.check`, and `.partition_C` for one of METHODS. A
+    member of an enumeration counts as the enumeration. `aliases` has what earlier cells imported, and gets what this
+    one imports. Text that is not Python, such as a shell command, uses no name.
     """
     try:
         tree = ast.parse(source)
@@ -169,9 +169,9 @@ def resolved(mention: str, aliases: dict[str, str]) -> str:
 def explains(mention: str, name: str, alone: bool) -> bool:
     """Whether a mention in backticks means a name from `used`.
 
-    What it stands behind must be the end of where the name is: `load.b` and `.b` are no `cute.b`, and `cute.b` is no
-    method. A plain lower-case word, such as the `read` of `records.read`, must stand behind its module, unless code
-    imports it `alone`; and so must every name of this package.
+    What precedes its last part must be the end of the name's path: `load.b` and `.b` do not mean `cute.b`, and `cute.b`
+    does not mean a method. A plain lower-case word, such as the `read` of `records.read`, must follow its module unless
+    code imports it `alone`, and so must every name of this package.
     """
     *before, last = mention.split(".")
     *home, sought = name.split(".")

@@ -204,8 +204,8 @@ class Notebook:
     def source(self, wanted: Sequence[str] = KERNEL_TAGS, without: str = "") -> str:
         """The cells that carry any of these tags as one Python file, each under a comment naming its cell.
 
-        without: a tag whose cells are left out. Of a cell that is there as `helpers` only, the file has what
-        `definitions` leaves. Raises NotebookError if the last of `wanted` tags no cell, or if a cell is not valid
+        without: a tag whose cells are left out. A cell that is tagged only `helpers` is reduced to its
+        `definitions`. Raises NotebookError if the last of `wanted` tags no cell, or if a cell is not valid
         Python.
         """
         parts, found = [], set()
@@ -264,8 +264,8 @@ def notebook(name: str | Path) -> Notebook:
 def definitions(source: str) -> str:
     """The imports, functions, classes and constants of a cell, without its other statements.
 
-    A constant is a name in capitals that is assigned something without a call. Raises SyntaxError for text that is no
-    Python.
+    A constant is a name in capitals that is assigned something without a call. Raises SyntaxError for text that is
+    not Python.
     """
     parts = []
     for node in ast.parse(source).body:

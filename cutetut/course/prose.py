@@ -49,9 +49,9 @@ def sections(text: str) -> list[tuple[str | None, str]]:
 
 
 def named(text: str) -> set[str]:
-    """The names between backticks, with what they stand behind: `cute.size`, `.load` of an object's, `Constexpr`.
+    """The names between backticks, with what precedes them: `cute.size`, `.load` of an object, `Constexpr`.
 
-    A plain lower-case word counts only if it stands alone, behind a dot, or is called: `x = size` names nothing. The
+    A plain lower-case word counts only if it stands alone, after a dot, or is called: `x = size` names nothing. The
     text of a link within the book is no name, unless it links a term of the glossary that is one, such as partition_C.
     """
     text = _FENCE.sub(" ", text)
@@ -74,7 +74,7 @@ def _is_name(match: re.Match[str]) -> bool:
 
 
 def _qualified(match: re.Match[str]) -> str:
-    """An identifier with the names and dots before it: `a.b`, or `.b` behind a call or an index."""
+    """An identifier with the names and dots before it: `a.b`, or `.b` after a call or an index."""
     before = _QUALIFIER.search(match.string[: match.start()])
     return (before[0] if before else "") + match[0]
 
@@ -105,7 +105,7 @@ class Term:
 
 
 def anchor(heading: str) -> str:
-    """What a link to a heading ends with behind the #, by JupyterLab's rule, which the book follows: `TV-layout`."""
+    """What follows the # in a link to a heading, by JupyterLab's rule, which the book follows: `TV-layout`."""
     return heading.replace(" ", "-")
 
 

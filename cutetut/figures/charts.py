@@ -110,7 +110,7 @@ def rows(values: Mapping[str, Sequence[float]], *, unit: str, title: str = "") -
 
 
 def _bars(axes: Axes, names: list[str], values: list[float], unit: str, title: str) -> tuple[Any, list[Any]]:
-    """Draw the bars, each with its number behind it; returns the bars and the numbers."""
+    """Draw the bars, each with its number beside it; returns the bars and the numbers."""
     drawn = axes.barh(names, values, color=OURS, height=0.62)
     labels = axes.bar_label(drawn, fmt=" {:.3g} ")
     axes.invert_yaxis()

@@ -99,7 +99,7 @@ class CudaTimer:
         """What nvidia-smi reads, once, of the GPU that torch uses, after these calls were queued.
 
         Calls that end before nvidia-smi has started, as those of a burst may, have the clock from just after them.
-        Chapter 12's `clocks` counts an SM's cycles instead: right behind the calls, for 1 ms.
+        Chapter 12's `clocks` counts an SM's cycles instead: right after the calls, for 1 ms.
         """
         for _ in range(launches):
             function()
@@ -422,7 +422,7 @@ def data_file(name: str) -> Path:
 def table(rows: Sequence[Row]) -> str:
     """The rows as aligned text: sizes, then speeds and their ratio; what all rows share stands in a line above.
 
-    Behind a ratio stand the lowest and the highest of its repeats, where they were recorded.
+    A ratio is followed by the lowest and the highest of its repeats, where they were recorded.
     """
     keys = dict.fromkeys(key for row in rows for key in row)
     named = [key for key in keys if key not in NOT_SHOWN]

@@ -22,7 +22,7 @@ OTHERS = (TORCH, DSL, COMPILING, REST)  # not the emulator's
 
 
 def account(script: str, args: list[str]) -> tuple[int, dict[str, float]]:
-    """The exit status of an emulated script, and the seconds of CPU of this process by what took them.
+    """The exit status of an emulated script, and this process's CPU seconds by what they were spent on.
 
     The script imports torch and CuTe DSL, too; here they come first, so that their cost is counted apart.
     """

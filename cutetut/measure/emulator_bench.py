@@ -1,4 +1,4 @@
-"""`python -m cutetut bench-emulator`: how fast the emulator is on this machine, each work in a process of its own."""
+"""`python -m cutetut bench-emulator`: how fast the emulator is on this machine, each part in its own process."""
 
 from __future__ import annotations
 

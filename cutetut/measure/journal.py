@@ -23,7 +23,7 @@ class Journal:
 
     path: a file of JSON lines, the first of which says of what code and machine they are. One of another code or
     machine, or a damaged one, counts as empty and is overwritten. A line that was cut off is left out: what is written
-    behind it begins a line of its own. table: rows of a whole table of this code and machine, to take what the file
+    after it begins a line of its own. table: rows of a whole table of this code and machine, to take what the file
     does not have.
     """
 

@@ -71,7 +71,7 @@ def faultless(text: str) -> bool:
 
 
 def show(replacements: Iterable[tuple[str, str]]) -> None:
-    """Print the lines that go and the lines that come, one by one; those that stay between them stand behind spaces."""
+    """Print the removed and the added lines one by one; unchanged lines between them begin with spaces."""
     for old, new in replacements:
         before, after = _side_by_side(old, new)
         for what, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():

@@ -39,8 +39,8 @@ def _both(row: Row) -> str:
 def lines(rows: Iterable[Row]) -> list[Line]:
     """One line for the rows of one thing measured by several methods.
 
-    Labels are the fields that hold no measured number, with M, N and K as one. Of other numbers an extra field has the
-    value, or a value per method where they differ; that of another library's speed is named with its unit.
+    Labels are the fields that hold no measured number, with M, N and K as one. Each other number
+    becomes an extra field, with all its values where the methods differ; another library's speed has its unit.
     """
     found: list[Line] = []
     latest: dict[tuple[tuple[str, str], ...], Line] = {}

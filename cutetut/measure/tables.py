@@ -46,7 +46,7 @@ def rung_row(rung: Rung, size: int, method: str) -> Row | None:
 
 
 def measured(asked: Iterable[Rung] | None = None) -> list[Rung]:
-    """The rungs, of those asked for or of all GEMMs', whose chapter is in the book and was measured."""
+    """Those of the given rungs, by default of all GEMM rungs, whose chapter is in the book and has been measured."""
     chapters = {path.stem for path in notebooks.toc()}
     every = rungs.RUNGS if asked is None else asked
     files = {rung: bench.data_file(bench.stem(rung.notebook, rung.part)) for rung in every}
