@@ -233,6 +233,17 @@ def test_the_command_says_what_is_kept_and_removes_only_that(folder: Path, capsy
 
 
 @pytest.mark.parametrize("words", [["cache"], ["cache", "--clear"]], ids=" ".join)
+def test_the_command_makes_no_folder(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor does the doctor, who asks the same."""
+    monkeypatch.setenv(compile_cache.VARIABLE, str(tmp_path / "not" / "yet"))
+    assert cli.main(words) == 0
+    assert "0 compiled or disassembled kernels" in capsys.readouterr().out
+    assert compile_cache.why_not() == "" and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["cache"], ["cache", "--clear"]], ids=" ".join)
 @pytest.mark.parametrize("below", ["proc", "file"])
 def test_the_command_says_that_nothing_can_be_kept(
     below: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

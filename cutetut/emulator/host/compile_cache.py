@@ -120,12 +120,15 @@ def use() -> Use:
 
 
 def why_not() -> str:
-    """Why nothing can be kept, in the system's words; empty where it can, or where the cache is off."""
+    """Why nothing can be kept, in the system's words; empty where it can, or where the cache is off.
+
+    Makes nothing: of a folder that is not there yet it tries the one that it would be made in.
+    """
     where = folder()
     try:
         if where is not None:
-            where.mkdir(mode=0o700, parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=where).close()
+            there = next(path for path in (where, *where.parents) if path.exists())
+            tempfile.TemporaryFile(dir=there).close()
     except OSError as error:
         return error.strerror or str(error)
     return ""
