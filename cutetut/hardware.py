@@ -51,15 +51,6 @@ def gpus() -> list[Gpu]:
     return [Gpu(*row) for row in rows if re.fullmatch(r"\d+\.\d+", row[1])]
 
 
-def sm_clock_mhz(uuid: str) -> int | None:
-    """The clock of a GPU's SMs at this moment, in MHz; None if it cannot be read.
-
-    uuid: of the GPU, with or without "GPU-" in front.
-    """
-    rows = _query("clocks.sm", options=(f"--id=GPU-{uuid.removeprefix('GPU-')}",))
-    return int(rows[0][0]) if rows and rows[0][0].isdigit() else None
-
-
 def driver_version() -> str:
     """The version of NVIDIA's driver, such as "580.159.04", or "unknown"."""
     found = gpus()
@@ -70,12 +61,12 @@ def driver_version() -> str:
     return match[1] if match else "unknown"
 
 
-def _query(*fields: str, options: tuple[str, ...] = ()) -> list[list[str]]:
+def _query(*fields: str) -> list[list[str]]:
     """These fields of each GPU, a row each, from nvidia-smi, which comes with the driver; no rows where it fails."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
-    command = [tool, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", *options]
+    command = [tool, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=QUERY_LIMIT, check=False)
     except (OSError, subprocess.TimeoutExpired):

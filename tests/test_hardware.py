@@ -44,14 +44,6 @@ def test_the_driver_is_that_of_the_first_gpu(smi: Path) -> None:
     assert hardware.driver_version() == "580.159.04"
 
 
-@pytest.mark.parametrize(("text", "clock"), [("1980\n", 1980), ("[N/A]\n", None), ("", None)])
-def test_the_clock_is_that_of_the_gpu_asked_for(smi: Path, text: str, clock: int | None) -> None:
-    (smi / "answer").write_text(text)
-    for uuid in ("12-ab", "GPU-12-ab"):
-        assert hardware.sm_clock_mhz(uuid) == clock
-        assert "--id=GPU-12-ab" in (smi / "asked").read_text().split()
-
-
 @pytest.mark.parametrize("failure", [subprocess.TimeoutExpired("nvidia-smi", 30), OSError("not executable")])
 def test_a_tool_that_hangs_or_cannot_run_is_no_gpu(
     smi: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
@@ -60,7 +52,7 @@ def test_a_tool_that_hangs_or_cannot_run_is_no_gpu(
         raise failure
 
     monkeypatch.setattr(subprocess, "run", fail)
-    assert hardware.gpus() == [] and hardware.sm_clock_mhz("1") is None
+    assert hardware.gpus() == []
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,14 @@ def version(package: str) -> str | None:
         return None
 
 
+def cudnn() -> str:
+    """cuDNN by name, with the version that PyTorch uses, such as "cuDNN 9.19.0"; the name alone where it has none."""
+    import torch
+
+    number = torch.backends.cudnn.version()
+    return f"cuDNN {number // 10000}.{number // 100 % 100}.{number % 100}" if number else "cuDNN"
+
+
 def today() -> str:
     """The date in UTC as YYYY-MM-DD."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()

@@ -22,9 +22,8 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from cutetut import hardware
 from cutetut.columns import aligned
 from cutetut.course import notebooks, provenance
 from cutetut.measure import journal, rungs, turns
@@ -35,7 +34,6 @@ REST = 0.1  # seconds of rest before a burst, so that clocks recover
 ROUNDS = 5  # times that ours and the vendor's bursts take turns; the median counts
 WINDOWS = 3  # the same for sustained windows, each of which is a long average already
 BURST_LIMIT = 1.0  # seconds that a burst may take, so that a slow kernel does not take minutes
-CLOCKED = 0.5  # seconds that a kernel runs, at most, while its clock is read
 
 TFLOPS = "TFLOP/s"  # the unit of speeds in rows that name no other
 
@@ -58,17 +56,21 @@ class BenchError(RuntimeError):
     """A benchmark or its recorded table is missing or malformed; the message says what to do."""
 
 
+class Timed(NamedTuple):
+    """What launches back to back took."""
+
+    seconds: float  # of GPU time, from the first one's start to the last one's end
+    mhz: int | None  # the mean clock of the SMs meanwhile; None if it could not be read
+
+
 class Timer(Protocol):
     """What `measure` needs from a GPU; the tests pass one with a known clock."""
 
-    def seconds(self, function: Callable[[], Any], launches: int) -> float:
-        """GPU time of this many calls back to back, from the first one's start to the last one's end."""
+    def timed(self, function: Callable[[], Any], launches: int) -> Timed:
+        """Time this many calls back to back."""
 
     def rest(self, seconds: float) -> None:
         """Let the GPU idle."""
-
-    def clock_mhz(self, function: Callable[[], Any], launches: int) -> int | None:
-        """The SM clock while the calls run, in MHz; None if it cannot be read."""
 
 
 class CudaTimer:
@@ -77,36 +79,35 @@ class CudaTimer:
     def __init__(self) -> None:
         import torch
 
-        self._cuda = torch.cuda
+        from cutetut.measure.clock import SMClock
 
-    def seconds(self, function: Callable[[], Any], launches: int) -> float:
-        """GPU seconds between an event before the first launch and one after the last."""
+        self._cuda, self._clock = torch.cuda, SMClock()
+
+    def timed(self, function: Callable[[], Any], launches: int) -> Timed:
+        """Seconds between an event before the first launch and one after the last, and the SMs' mean clock."""
         start, end = self._cuda.Event(enable_timing=True), self._cuda.Event(enable_timing=True)
         self._cuda.synchronize()
+        self._clock.begin()
         start.record()
         for _ in range(launches):
             function()
         end.record()
+        self._clock.end()
         end.synchronize()
-        return float(start.elapsed_time(end)) / 1e3
+        return Timed(float(start.elapsed_time(end)) / 1e3, self._clock.mhz())
+
+    def seconds(self, function: Callable[[], Any], launches: int) -> float:
+        """The seconds of `timed` alone."""
+        return self.timed(function, launches).seconds
+
+    def clock_mhz(self, function: Callable[[], Any], launches: int) -> int | None:
+        """The clock of `timed` alone, in MHz."""
+        return self.timed(function, launches).mhz
 
     def rest(self, seconds: float) -> None:
         """Let everything finish, then wait."""
         self._cuda.synchronize()
         time.sleep(seconds)
-
-    def clock_mhz(self, function: Callable[[], Any], launches: int) -> int | None:
-        """What nvidia-smi reads, once, of the GPU that torch uses, after these calls were queued.
-
-        Calls that end before nvidia-smi has started, as those of a burst may, have the clock from just after them.
-        Chapter 12's `clocks` counts an SM's cycles instead: right after the calls, for 1 ms.
-        """
-        for _ in range(launches):
-            function()
-        try:
-            return hardware.sm_clock_mhz(str(self._cuda.get_device_properties(0).uuid))
-        finally:
-            self._cuda.synchronize()
 
 
 def compare(
@@ -133,9 +134,9 @@ def compare(
     side is warmed up with 10 launches, then five bursts each (40 launches after 0.1 s of rest, fewer if they would take
     over a second) and three sustained windows each take turns; a row holds the median of a method: `ours_tflops`,
     `vendor_tflops`, `ratio`, `ours_us`, `vendor_us` (microseconds per launch, its overhead included), `launches`,
-    `sm_mhz` and `vendor_sm_mhz`, the clock of each side. `ours_us_range` and `vendor_us_range` are [lowest, highest]
-    of the repeats, and `ratio_range` that of the ratios of two repeats that took turns. Raises NeedsGPU on the
-    emulator.
+    `sm_mhz` and `vendor_sm_mhz`, the mean clock of each side's SMs while it was timed. `ours_us_range` and
+    `vendor_us_range` are [lowest, highest] of the repeats, and `ratio_range` that of the ratios of two repeats that
+    took turns. Raises NeedsGPU on the emulator.
     """
     _require_gpu("bench.compare")
     labels: dict[str, Any] = {"kernel": kernel, "vendor": vendor_name, "inputs": inputs}
@@ -169,18 +170,17 @@ def measure(
     sides = {"ours": ours, **several}
     once = {}
     for side, function in sides.items():
-        timer.seconds(function, WARM_UP)
-        once[side] = max(timer.seconds(function, WARM_UP) / WARM_UP, 1e-9)
+        timer.timed(function, WARM_UP)
+        once[side] = max(timer.timed(function, WARM_UP).seconds / WARM_UP, 1e-9)
     burst = {side: max(1, min(BURST, int(BURST_LIMIT / t))) for side, t in once.items()}
     window = {side: max(1, math.ceil(seconds / t)) for side, t in once.items()}
-    clocked = {side: max(1, math.ceil(CLOCKED / t)) for side, t in once.items()}
     rows: list[Row] = []
-    fastest = []  # the vendor that counts, and its launches
     for method, launches, rest, rounds in (
         (f"burst of {BURST} launches", burst, REST, ROUNDS),
         (f"sustained {seconds * 1e3:.0f} ms", window, 0.0, WINDOWS),
     ):
-        times = _take_turns(sides, launches, rest, rounds, timer)
+        timed = _take_turns(sides, launches, rest, rounds, timer)
+        times = {side: [each.seconds / launches[side] for each in found] for side, found in timed.items()}
         median = {side: statistics.median(values) for side, values in times.items()}
         tflops = {side: flops / t / 1e12 for side, t in median.items()}
         best = min(several, key=lambda side: median[side])
@@ -197,15 +197,17 @@ def measure(
                 "vendor_us": median[best] * 1e6,
                 **_ranges({"ours": times["ours"], "vendor": times[best]}),
                 "launches": launches["ours"],
-                "sm_mhz": timer.clock_mhz(ours, min(launches["ours"], clocked["ours"])),
+                "sm_mhz": _clock(timed["ours"]),
+                "vendor_sm_mhz": _clock(timed[best]),
             }
         )
-        fastest.append((several[best], min(launches[best], clocked[best])))
-    # Only now: a window's speed depends on what has run before it.
-    for row, (function, launched) in reversed([*zip(rows, fastest, strict=True)]):
-        row["vendor_sm_mhz"] = timer.clock_mhz(function, launched)
-        timer.rest(REST)
     return rows
+
+
+def _clock(found: Sequence[Timed]) -> int | None:
+    """The median of the clocks that were read."""
+    clocks = [each.mhz for each in found if each.mhz is not None]
+    return round(statistics.median(clocks)) if clocks else None
 
 
 def _ranges(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
@@ -221,16 +223,16 @@ def _take_turns(
     rest: float,
     rounds: int,
     timer: Timer,
-) -> dict[str, list[float]]:
-    """Seconds per launch of each side in each round; which one goes first alternates, so that neither runs cooler."""
-    times: dict[str, list[float]] = {side: [] for side in sides}
+) -> dict[str, list[Timed]]:
+    """Each side's launches in each round; which one goes first alternates, so that neither runs cooler."""
+    found: dict[str, list[Timed]] = {side: [] for side in sides}
     order = list(sides.items())
     for turn in range(rounds):
         for side, function in order if turn % 2 == 0 else reversed(order):
             if rest:
                 timer.rest(rest)
-            times[side].append(timer.seconds(function, launches[side]) / launches[side])
-    return times
+            found[side].append(timer.timed(function, launches[side]))
+    return found
 
 
 def run(name: str, part: str = "", keep: bool = False) -> Path:
@@ -447,6 +449,11 @@ def ratio(row: Row) -> str:
     Rows that were recorded without their repeats have the ratio alone.
     """
     return f"{shown(row['ratio'])}{_interval(row.get('ratio_range'))}"
+
+
+def against(rows: Sequence[Row], other: str) -> list[Row]:
+    """The rows of kernels that took turns with `other`; "cuDNN" is any version of it, as in "cuDNN 9.19.0"."""
+    return [row for row in rows if row["vendor"] == other or row["vendor"].startswith(f"{other} ")]
 
 
 def gain(row: Row, before: Row) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -104,21 +104,25 @@ def count_launches(launches: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def show(
     chapter: ModuleType, name: str, tflops: Mapping[str, float], cells: list[str], folder: Path,
-    monkeypatch: pytest.MonkeyPatch, **more: Any,
+    monkeypatch: pytest.MonkeyPatch, pairs: Iterable[tuple[str, str]] = (), **more: Any,
 ) -> None:  # fmt: skip
     """Run the cells that read tables, with tables: each kernel at so many TFLOP/s beside a vendor's 500, a mistake.
 
-    chapter: what these cells find, with `more`. A launch takes 1 / TFLOP/s of a second.
+    pairs: of kernels that took turns. chapter: what these cells find, with `more`. A launch takes 1 / TFLOP/s of a
+    second.
     """
     fields = dict.fromkeys(provenance.FIELDS, "a test's")
     keep_tables_in(folder, monkeypatch)
     monkeypatch.setattr(provenance, "collect", lambda: fields)
     records.write(name, "mistakes", [{"mistake": "no barrier", "right": 9, "wrong": 1, "ended": "hangs"}])
     rows = []
-    for kernel, speed in tflops.items():
-        times = {"ours_us": 1e6 / speed, "ours_us_range": [0.9e6 / speed, 1.1e6 / speed], "vendor_us": 2000.0}
-        ratio = {"ratio": speed / 500, "ratio_range": [speed / 510, speed / 490], "vendor_tflops": 500.0}
-        said = {"kernel": kernel, "vendor": "cuDNN", "inputs": "none", "ours_tflops": speed, "sm_mhz": 2000}
+    for kernel, other in (*((kernel, "cuDNN") for kernel in tflops), *pairs):
+        speed, theirs = tflops[kernel], 500.0 if other == "cuDNN" else tflops[other]
+        times = {"ours_us": 1e6 / speed, "ours_us_range": [0.9e6 / speed, 1.1e6 / speed], "vendor_us": 1e6 / theirs}
+        least, most = speed / (1.02 * theirs), speed / (0.98 * theirs)
+        ratio = {"ratio": speed / theirs, "ratio_range": [least, most], "vendor_tflops": theirs}
+        said = {"kernel": kernel, "vendor": other, "inputs": "none", "ours_tflops": speed}
+        said |= {"sm_mhz": 2000, "vendor_sm_mhz": 1990}
         rows += [{**said, **times, **ratio, "method": f"{method} of a test"} for method in ("burst", "sustained")]
     head = {"notebook": name, "provenance": fields, "code_hash": "of an earlier version"}
     (folder / f"{name}.json").write_text(json.dumps({**head, "rows": rows}))

@@ -17,17 +17,15 @@ class FakeTimer:
         self.cost = {"ours": ours, "vendor": vendor}
         self.log = []
 
-    def seconds(self, function, launches):
+    def timed(self, function, launches):
         side = function()
         self.log.append((side, launches))
         disturbed = 10 if len(self.log) == 8 else 1  # the first of the vendor's bursts
-        return self.cost[side] * launches * disturbed
+        mhz = 1980 - launches if side == "ours" else 1500 + launches
+        return bench.Timed(self.cost[side] * launches * disturbed, mhz)
 
     def rest(self, seconds):
         self.log.append(("rest", seconds))
-
-    def clock_mhz(self, function, launches):
-        return 1980 - launches if function() == "ours" else 1500 + launches
 
 
 ROW = {
