@@ -18,8 +18,8 @@ from cutetut.course import notebooks
 from cutetut.course.difference import body, difference
 from cutetut.inspect import descriptors
 from cutetut.inspect.compiled import inspect
-from cutetut.measure import bench, mistakes
-from tests.chapters import benchmarks, contract
+from cutetut.measure import bench, mistakes, records
+from tests.chapters import benchmarks, contract, exercises
 from tests.chapters.products import assert_product, exact, normal
 
 CHAPTER = "08_wgmma"
@@ -194,3 +194,52 @@ def test_the_ceiling_does_the_operations_it_is_timed_for(
     mma = chapter.Plan(atom_n=n)
     place = layouts.partition(lambda: chapter.make_tiled_mma(chapter.cutlass.Float16, mma), (64, n)).place
     assert np.abs(D.cpu().numpy() - 5 * exact(A, B)[place[..., 0], place[..., 1]]).max() < 1e-3
+
+
+def test_the_text_has_the_tables_speeds_and_clocks() -> None:
+    """What the verdict says of bursts and windows at 4096, and of the clock while they were timed."""
+    rows = {(r["kernel"], r["method"].split()[0]): r for r in bench.read(CHAPTER)["rows"] if r["M"] == 4096}
+    per_mhz = 132 * 4096e-6  # TFLOP/s on paper
+    text = " ".join(exercises.cell(CHAPTER, "verdict-md").split())
+    alone, ours = rows["08 WGMMA alone", "burst"], rows["08 128x128, 2 CTAs", "burst"]
+    before, long = rows["07 128x256x64, 8 warps", "burst"], rows["08 128x128, 2 CTAs", "sustained"]
+    share = {id(row): row["ours_tflops"] / row["sm_mhz"] / per_mhz for row in rows.values()}
+    ceiling = max(row["tflops"][1] for row in records.read("07_mma_sync", "ceiling"))
+    gain, of_07 = ours["ours_tflops"] / before["ours_tflops"], before["ours_tflops"] / ceiling
+    of_08 = ours["ours_tflops"] / alone["ours_tflops"]
+    printed = long["ours_tflops"] / rows["08 WGMMA alone", "sustained"]["ours_tflops"]
+    for said in (
+        f"{alone['ours_tflops']:.0f} TFLOP/s in bursts, {alone['ours_tflops'] / (1980 * per_mhz):.2f} of the 1070",
+        f"while* they ran: {alone['sm_mhz']} MHz.",
+        f"At that clock the paper allows {alone['sm_mhz'] * per_mhz:.0f} TFLOP/s, and "
+        f"{alone['ours_tflops']:.0f} are {share[id(alone)]:.2f} of it",
+        f"two CTAs have {ours['sm_mhz']} MHz in bursts, cuBLAS {ours['vendor_sm_mhz']}",
+        f"two CTAs at {long['sm_mhz']}.",
+        f"and keeps {alone['sm_mhz']} MHz; 128x256 loads a quarter less than 128x128, and keeps "
+        f"{rows['08 128x256, 2 warpgroups', 'burst']['sm_mhz']}.",
+        f"two CTAs have {share[id(long)]:.2f} of what their clock allows, in bursts only {share[id(ours)]:.2f}.",
+        f"in bursts the gain is {gain:.2f}, and the ratio of the two ceilings {alone['ours_tflops'] / ceiling:.2f}.",
+        f"The kernels reach {of_07:.2f} and {of_08:.2f} of their ceilings (the printed {printed:.2f} is sustained)",
+        f"Per cycle the gain is even {share[id(ours)] / share[id(before)]:.2f},",
+    ):
+        assert said in text, said
+    highest = max(r["sm_mhz"] for r in bench.read(CHAPTER)["rows"] if r["method"].startswith("burst"))
+    assert f"no kernel of this table runs above {highest} MHz" in text
+    without = [r for name in ("17_attention", "18_fa_tma") for r in bench.read(name)["rows"]]
+    assert {r["sm_mhz"] for r in without if r["method"].startswith("burst")} == {1980}
+
+
+def test_atoms_of_64_are_slower_only_within_the_spread() -> None:
+    rows = {(r["M"], r["method"], r["kernel"]): r for r in bench.read(CHAPTER)["rows"]}
+    for size, method, kernel in rows:
+        if kernel == "08 128x128, atoms of 64x64":
+            narrow, wide = rows[size, method, kernel], rows[size, method, "08 128x128, 2 CTAs"]
+            assert narrow["ours_tflops"] > 0.98 * wide["ours_tflops"]
+            assert narrow["ours_us_range"][0] < wide["ours_us_range"][1]
+
+
+def test_the_mistakes_that_the_gpu_got_right_are_the_texts() -> None:
+    found = {row["mistake"]: row["right"] for row in records.read(CHAPTER, "mistakes")}
+    assert {name for name, right in found.items() if right == 10} == {"as it is", "no barrier", "no proxy fence"}
+    assert sum(right == 0 for right in found.values()) == 4  # these two and two others
+    assert "Without the barrier all ten were right" in " ".join(exercises.cell(CHAPTER, "break-read-md").split())

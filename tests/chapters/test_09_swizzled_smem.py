@@ -216,3 +216,40 @@ def test_the_ceiling_does_the_operations_it_is_timed_for(
         tensors = [chapter.from_dlpack(t, assumed_align=16) for t in (A, B, D)]
         chapter.cute.compile(chapter.alone, *tensors, mode, swizzle, 2, 5)(*tensors)
         assert np.abs(D.cpu().numpy() - 5 * exact(A, B)[place[..., 0], place[..., 1]]).max() < 1e-3
+
+
+def test_the_text_has_the_tables_cycles_and_clocks() -> None:
+    """Cycles per K tile of an SM, from the mean clock while a kernel was timed, beside shared memory's on paper."""
+    rows = {(r["kernel"][3:], r["method"].split()[0]): r for r in bench.read(CHAPTER)["rows"]}
+    text = " ".join(exercises.cell(CHAPTER, "verdict-md").split())
+    paper = {"INTER": 2048 + 384, "SW32": 1024 + 384, "SW64": 512 + 384, "SW128": 256 + 384}
+
+    def cycles(swizzle: str, method: str = "burst") -> float:
+        row = rows[f"{swizzle} TN", method]
+        return float(row["ours_us"] * row["sm_mhz"] / (32 * 32 * 64 / 132))
+
+    bound = [f"{paper['SW128'] / paper[swizzle]:.2f}" for swizzle in ("INTER", "SW32", "SW64")]
+    found = [f"{cycles('SW128') / cycles(swizzle):.2f}" for swizzle in ("INTER", "SW32", "SW64")]
+    shares = [f"{paper[swizzle] / cycles(swizzle):.2f}" for swizzle in paper]
+    inter, wide, alone = rows["INTER TN", "burst"], rows["SW128 TN", "burst"], rows["alone, K_SW128", "sustained"]
+    of_08 = {r["method"].split()[0]: r for r in bench.read("08_wgmma")["rows"] if r["kernel"] == "08 WGMMA alone"}
+    for said in (
+        "{} for `INTER`, {} for `SW32`, {} for `SW64`".format(*bound),
+        f"Measured, each at its own clock: {', '.join(found)}.",
+        f"it is {', '.join(shares[:3])} and {shares[3]} of the cycles",
+        f"`SW64` takes {cycles('SW64', 'sustained'):.0f} cycles, fewer than its {paper['SW64']}.",
+        f"yet runs at {inter['sm_mhz']} MHz, not 1980. Sustained it has {rows['INTER TN', 'sustained']['sm_mhz']},",
+        f"`SW128`, {wide['ours_tflops'] / inter['ours_tflops']:.1f} times as fast, falls from {wide['sm_mhz']} MHz "
+        f"to {rows['SW128 TN', 'sustained']['sm_mhz']}.",
+        f"has {rows['alone, K_SW128', 'burst']['ours_tflops']:.0f} TFLOP/s in bursts and {alone['ours_tflops']:.0f} "
+        f"sustained, chapter 08 has {of_08['burst']['ours_tflops']:.0f} and {of_08['sustained']['ours_tflops']:.0f}.",
+        f"{of_08['sustained']['sm_mhz']} MHz against {alone['sm_mhz']}.",
+    ):
+        assert said in text, said
+    assert all(paper[swizzle] < cycles(swizzle) for swizzle in paper)
+    assert cycles("SW64", "sustained") < paper["SW64"] and inter["ratio"] < 1 / 5
+    # in the words of the text: overlapping brackets sustained, 1 percent in bursts
+    across = [rows["SW128 NT", method]["ratio_range"] for method in ("burst", "sustained")]
+    along = [rows["SW128 TN", method]["ratio_range"] for method in ("burst", "sustained")]
+    assert across[0][0] > along[0][1] and across[1][0] < along[1][1] and along[1][0] < across[1][1]
+    assert round(rows["SW128 NT", "burst"]["ours_tflops"] / wide["ours_tflops"], 2) == 1.01

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from cutetut import layouts
 from cutetut.course import notebooks
 from cutetut.inspect.compiled import inspect
 from cutetut.measure import bench, mistakes
-from tests.chapters import benchmarks, contract
+from tests.chapters import benchmarks, contract, exercises
 from tests.chapters.products import assert_product, exact, normal
 
 CHAPTER = "10_wgmma_async"
@@ -176,3 +176,65 @@ def test_the_benchmark_has_rows_for_every_plan(
     plans = [f"{number} {name}" for name in chapter.PLANS for number in ("09", "10")]
     assert timed == [*plans, *chapter.CHAIN] and sum(bool(row.get("rung")) for row in rows) == 1
     assert (tmp_path / f"{CHAPTER}_mistakes.json").is_file()
+
+
+# What the table says ---------------------------------------------------------------------------------------------
+
+ROWS = {(row["kernel"], row["method"].split()[0]): row for row in bench.read(CHAPTER)["rows"]}
+WAITS = ("each", "turn", "one behind", "fenced")
+CHAINS = [f"10 chain: {n}, {wait}" for n in ("1 accumulator", "2 accumulators") for wait in WAITS]
+
+
+def cycles(kernel: str, method: str) -> float:
+    row = ROWS[kernel, method]
+    return float(row["ours_us"] * row["sm_mhz"])
+
+
+def prose(name: str) -> str:
+    return " ".join(exercises.cell(CHAPTER, name).split())
+
+
+def test_cycles_of_the_chains_are_as_the_text_says() -> None:
+    """They are the same in bursts and sustained, so there it is the clock that differs."""
+    text, products = prose("kernel-md"), 4 * (4096**3 // (132 * 64 * 128 * 64))
+    assert all(abs(cycles(name, "sustained") / cycles(name, "burst") - 1) < 0.015 for name in CHAINS)
+    once = {name.removeprefix("10 chain: "): cycles(name, "sustained") / products for name in CHAINS}
+    each, turn, behind = (once[f"1 accumulator, {wait}"] for wait in WAITS[:3])
+    assert f"`each` takes {each:.0f} per product" in text
+    assert f"the {behind:.0f} of `one behind`, {each - behind:.0f} are lost" in text
+    assert f"4 * ({turn:.1f} - {behind:.1f}) = {4 * (turn - behind):.0f} cycles per wait" in text
+    lost = 8 * (once["2 accumulators, turn"] - once["2 accumulators, one behind"])
+    assert f"With two accumulators that is {lost:.0f}," in text
+    slower = [
+        of(f"10 chain: {n}, fenced") / of(f"10 chain: {n}, one behind")
+        for of in (lambda name: ROWS[name, "burst"]["ours_us"], lambda name: cycles(name, "burst"))
+        for n in ("1 accumulator", "2 accumulators")
+    ]
+    assert [round(100 * (ratio - 1), 1) for ratio in slower] == pytest.approx([3, 1.3, 5, 2], abs=0.25)
+    found = {name: tuple(ROWS[name, method]["sm_mhz"] for method in ("sustained", "burst")) for name in CHAINS}
+    (sustained, burst), (lower, _) = found[CHAINS[0]], found[CHAINS[2]]
+    assert f"{sustained} MHz for `each` and {lower} for `one behind`" in text and f"runs at {burst}." in text
+    assert max(max(clocks) for clocks in found.values()) == burst < 1980
+
+
+def test_gains_by_cycles_are_as_the_text_says() -> None:
+    text, name, wide = prose("break-md"), "128x128, 1 CTA", "10 128x256, 2 warpgroups"
+    before, after = (ROWS[f"{number} {name}", "burst"] for number in ("09", "10"))
+    assert f"one CTA gains {100 * (before['ours_us'] / after['ours_us'] - 1):.0f} percent." in text
+    by_cycles = cycles(f"09 {name}", "burst") / cycles(f"10 {name}", "burst")
+    assert f"By cycles one CTA gains more, {100 * (by_cycles - 1):.0f} percent" in text
+    assert f"{after['sm_mhz']} MHz and not {before['sm_mhz']}." in text
+    ours, alone = ROWS[wide, "sustained"], ROWS[f"{CHAINS[6]}", "sustained"]
+    assert f"{ours['sm_mhz']} MHz and not {alone['sm_mhz']};" in text
+    assert ours["ours_tflops"] / alone["ours_tflops"] == pytest.approx(2 / 3, abs=0.03)
+    assert cycles(CHAINS[6], "sustained") / cycles(wide, "sustained") == pytest.approx(4 / 5, abs=0.03)
+
+
+def test_cycles_are_counted_at_each_rows_own_clock(capsys: pytest.CaptureFixture[str]) -> None:
+    """3968 us at 100 MHz are 100 cycles for each of 3968 products, and twice as many at twice the clock."""
+    rows = {"burst": 200, "sustained": 100}
+    table = {m: {CHAINS[0]: {"ours_us": 3968.0, "sm_mhz": mhz, "ours_tflops": 1.0}} for m, mhz in rows.items()}
+    chapter08 = SimpleNamespace(rows_of=lambda name, method="sustained": table[method])
+    exec(exercises.cell(CHAPTER, "chain-recorded"), {"chapter08": chapter08, "CHAPTER": CHAPTER})
+    sustained, burst = [line for line in capsys.readouterr().out.splitlines() if CHAINS[0] in line]
+    assert sustained.endswith(" 100               100.0") and burst.endswith(" 200               200.0")

@@ -12,7 +12,7 @@ import torch
 
 from cutetut.course import notebooks
 from cutetut.inspect.compiled import inspect
-from cutetut.measure import bench, mistakes
+from cutetut.measure import bench, mistakes, records
 from tests.chapters import benchmarks, contract, exercises
 from tests.chapters.exercises import FUNCTIONS, NUMBERS
 from tests.chapters.products import assert_product, exact, normal, wide
@@ -260,6 +260,66 @@ def test_the_clock_probe_reads_both_timers(chapter: ModuleType, device: str) -> 
     chapter.cute.compile(chapter.clock_launch, kernel)(kernel)
     cycles, ns = out.tolist()
     assert ns >= 1_000_000 and cycles > 0
+
+
+# What the table says ---------------------------------------------------------------------------------------------
+
+ROWS = {
+    (row["kernel"], row["method"].split()[0]): row
+    for row in bench.read(CHAPTER)["rows"]
+    if row["M"] == row["N"] == row["K"] == 4096
+}
+
+
+def cycles(kernel: str, method: str = "burst", side: str = "") -> float:
+    row = ROWS[kernel, method]
+    return float(row[f"{side or 'ours'}_us"] * row[f"{side}_sm_mhz" if side else "sm_mhz"])
+
+
+def prose(name: str) -> str:
+    return " ".join(exercises.cell(CHAPTER, name).split())
+
+
+def test_speeds_and_cycles_are_as_the_text_says() -> None:
+    text = prose("verdict-md")
+    before, ring, by_tma = (ROWS[kernel, "burst"] for kernel in (f"10 {WIDE}", f"12 {WIDE}", "12 C by TMA"))
+    assert f"the stake from {before['ours_tflops']:.0f} to {ring['ours_tflops']:.0f} TFLOP/s" in text
+    assert f"in bursts {by_tma['ours_tflops']:.0f} against {ring['ours_tflops']:.0f} TFLOP/s" in text
+    assert f"{by_tma['ours_us']:.0f} us against {ring['ours_us']:.0f}." in text
+    slow, fast = cycles(f"12 {WIDE}"), cycles("12 C by TMA")
+    assert f"{round(fast, -3):,.0f} against {round(slow, -3):,.0f}." in text
+    assert f"each tile saves {round((slow - fast) / 4, -2):,.0f} cycles" in text
+    assert (slow - fast) / slow == pytest.approx(1 / 9, abs=0.01)
+    library, by_hand = (bench.ratio(ROWS[kernel, "burst"]) for kernel in ("12 library", f"12 {WIDE}"))
+    assert f"{library} of cuBLAS, and {by_hand}." in text
+    for plan in ("128x128, 2 CTAs", "128x128, 1 CTA", WIDE, "256x128, 2 warpgroups"):
+        for method in ("burst", "sustained"):
+            assert cycles(f"12 {plan}", method) < cycles(f"10 {plan}", method)
+
+
+def test_cublas_varies_by_its_clock_and_not_by_its_cycles() -> None:
+    text, kernels = prose("verdict-md"), {kernel for kernel, _ in ROWS}
+    for method, percent in (("burst", 1), ("sustained", 7)):
+        speeds = [ROWS[kernel, method]["vendor_tflops"] for kernel in kernels]
+        assert round(100 * (max(speeds) / min(speeds) - 1)) == percent
+    assert "in bursts by 1 percent, sustained by 7," in text
+    clocks = [ROWS[kernel, "sustained"]["vendor_sm_mhz"] for kernel in kernels]
+    assert f"cuBLAS runs at {min(clocks)} to {max(clocks)} MHz" in text
+    counted = [cycles(kernel, "sustained", "vendor") for kernel in kernels]
+    assert max(counted) / min(counted) < 1.01
+    assert all(cycles(kernel, "sustained") < cycles(kernel) for kernel in kernels)
+
+
+def test_the_clock_during_the_launches_is_not_that_after_them() -> None:
+    text, after = prose("timeline-read"), records.read(CHAPTER, "clock")
+    burst, sustained = (ROWS[f"12 {WIDE}", method]["sm_mhz"] for method in ("burst", "sustained"))
+    assert f"after a burst it is {after['behind a burst of 40']:.0f} MHz" in text
+    assert f"*During* the burst it was {burst}." in text
+    assert f"Sustained it is {sustained}, and {after['behind half a second']:.0f} in the millisecond after" in text
+    launches = [round(cycles(f"12 {WIDE}", method), -3) for method in ("sustained", "burst")]
+    assert f"{launches[0]:,.0f} to {launches[1]:,.0f}, so" in text
+    each = cycles("12 C by TMA") / 4 / 64
+    assert f"{round(256 * each, -3):,.0f} cycles with everything around them, {round(each, -1):.0f} for each" in text
 
 
 # Exercises -----------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -526,3 +526,27 @@ names = exercises.judges_of(CHAPTER, ANSWERS, cells=["break-it"])
 test_wrong_answers_are_told_why = exercises.wrong_answers_are_told_why(JUDGES, HINTS)
 test_answers_are_judged = exercises.answers_are_judged(CHECKS)
 test_each_solution_belongs_to_an_exercise = exercises.solutions_belong_to_exercises(CHAPTER)
+
+
+def test_the_drawn_costs_are_cycles_at_each_kernels_own_clock() -> None:
+    """4000 us at 2 MHz are 8000 cycles, 2000 us at 1 MHz are 2000: of four tiles each saves 1500."""
+    rows = {"12 wide": {"ours_us": 4000.0, "sm_mhz": 2}, "12 C by TMA": {"ours_us": 2000.0, "sm_mhz": 1}}
+    clock = np.zeros((1, 1, 2))
+    clock[0, 0] = 100, 740
+    names: dict[str, Any] = {
+        "np": np,
+        "records": SimpleNamespace(read=lambda name, what: [{"plan": "wide", "clock": clock.tolist()}]),
+        "chapter08": SimpleNamespace(rows_of=lambda name, method: rows),
+    }
+    exec(exercises.definitions(CHAPTER, "look"), names)
+    assert names["costs"]("12", "wide") == (600, 1500)
+
+
+def test_the_drawn_costs_are_in_the_text() -> None:
+    names: dict[str, Any] = vars(notebooks.load(CHAPTER, exercises.HELPER_TAGS)).copy()
+    names["chapter08"] = notebooks.load("08_wgmma", ("imports", "kernel", "bench", "helpers"))
+    exec(exercises.definitions(CHAPTER, "look"), names)
+    start, store = names["costs"]()
+    text = " ".join(exercises.cell(CHAPTER, "look-md").split())
+    assert f"{start:,.0f} until a CTA's first tile is there, and {store:,.0f} to store" in text
+    assert f"three starts, {3 * start:,.0f};" in exercises.cell(CHAPTER, "measure-md")

@@ -63,8 +63,8 @@ def test_low_scores(chapter: ModuleType, rng: np.random.Generator, device: str) 
     assert wrong(chapter.attention(Q, K, V, 1.0), exact(Q, K, V, 1.0)) == 0
 
 
-def test_what_is_refused(chapter: ModuleType) -> None:
-    good = torch.ones(1, 4, 16, dtype=torch.bfloat16)
+def test_what_is_refused(chapter: ModuleType, device: str) -> None:
+    good = torch.ones(1, 4, 16, dtype=torch.bfloat16, device=device)
     cases: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
         ((good, good, good.half()), {}, "all must be bfloat16"),
         ((good, good.mT, good), {}, "in one piece"),
@@ -124,7 +124,7 @@ def test_mistakes(chapter: ModuleType, rng: np.random.Generator, name: str) -> N
 
 @pytest.mark.emulator
 def test_the_benchmark_and_an_attempt(chapter: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = ["17 K1, scores in memory", "17 K2, fused", "18 K3, 1 stage", "18 K3, 2 stages"]
+    kernels = ["17 K1, scores in memory", "17 K2, fused", "18 K3, 1 stage", *["18 K3, 2 stages"] * 3]
     benchmarks.assert_measured(chapter, CHAPTER, kernels, {"SIZE": (1, 40, 40, 16)}, monkeypatch)
     benchmarks.assert_tried(chapter, ARITHMETIC)
 
@@ -137,11 +137,12 @@ def test_the_page_shows_what_was_measured(
     monkeypatch.setattr(provenance, "collect", lambda: dict.fromkeys(provenance.FIELDS, "a test's"))
     counts = {**dict.fromkeys(helpers.COUNTERS, 1.0), "issue %": 62.0, "wavefronts": 5.0, "shared loads": 2.0}
     records.write(CHAPTER, "counters", {"17 K2, fused": {**counts, "barrier": 7.5}})
-    benchmarks.show(helpers, CHAPTER, speeds, ["stake", "recorded", "break-gpu"], tmp_path, monkeypatch)
+    cells = ["stake", "recorded", "break-gpu"]
+    benchmarks.show(helpers, CHAPTER, speeds, cells, tmp_path, monkeypatch, helpers.PAIRS)
     said = capsys.readouterr().out
     assert "18 K3, 2 stages" in said and "25.0 TFLOP/s; cuDNN: 2.00 ms" in said
-    assert "TMA, against K2: 1.25 [" in said and "not as predicted, 0% to 20%" in said
-    assert "a second stage: 1.14 [" in said and "not as predicted, -1% to 1%" in said
+    assert "TMA, against K2, sustained of a test: 1.25 [" in said and "not as predicted, 0% to 20%" in said
+    assert "a second stage, sustained of a test: 1.14 [" in said and "not as predicted, -1% to 1%" in said
     assert "17 K2, fused: 390625 cycles for a block of each of two CTAs" in said  # 1/20 s, 2 rounds of 128 blocks
     assert "issues in 62% of the cycles; 2.5 wavefronts for a load from shared memory, L1 busy for 1%" in said
     assert "cycles: 7.5 barrier, 1.0 " in said
