@@ -486,6 +486,34 @@ def test_gradients_are_computed_on_the_device(cuda: None, how: str) -> None:
     assert not Doubled.seen[-1].is_cuda, "what is computed on the host stays there"
 
 
+class Several(torch.autograd.Function):
+    """Two outputs where x is and one on the host; notes where the gradients of all three are."""
+
+    where: list[str] = []
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, sparing: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        ctx.set_materialize_grads(not sparing)
+        return 2 * x, 3 * x, x.detach().cpu().sum()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[torch.Tensor, None]:
+        Several.where = ["none" if each is None else each.device.type for each in gradients]
+        return sum(k * each for k, each in zip((2, 3), gradients, strict=False) if each is not None), None
+
+
+@pytest.mark.parametrize("where", ["cuda", "cpu"])
+@pytest.mark.parametrize("used", [0, 1])
+def test_the_zeros_for_an_unused_output_are_where_the_output_is(cuda: None, where: str, used: int) -> None:
+    x = torch.ones(4, device=where, requires_grad=True)
+    outputs = Several.apply(x, False)
+    outputs[used].sum().backward()
+    assert Several.where == [where, where, "cpu"]
+    assert x.grad is not None and x.grad.device.type == where and x.grad.tolist() == [2 + used] * 4
+    Several.apply(x, True)[used].sum().backward()
+    assert Several.where == [*("none" if i != used else where for i in range(2)), "none"]
+
+
 def test_custom_operators_for_cuda(cuda: None) -> None:
     @torch.library.custom_op("cutetut_tests::triple", mutates_args=(), device_types="cuda")
     def triple(x: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ import torch
 import torch.utils._device
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch._library.custom_ops import CustomOpDef
+from torch.autograd.function import BackwardCFunction
 from torch.testing import _comparison as comparison
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -304,6 +305,33 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _function(original: Callable[..., Any]) -> Any:
+    """torch.autograd.Function.apply: the node that it leaves knows which GPU each of the outputs is on."""
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(cls, *args, **kwargs)
+        outputs = result if isinstance(result, tuple) else (result,)
+        tensors = [output for output in outputs if isinstance(output, torch.Tensor)]
+        node = next((output.grad_fn for output in tensors if isinstance(output.grad_fn, cls._backward_cls)), None)
+        if node is not None:
+            node._cutetut_gpus = [gpu_of(output) for output in outputs]
+        return result
+
+    return classmethod(apply)
+
+
+def _backward_of_function(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Its backward: a gradient is where its output is, also the zeros that autograd makes for an unused output."""
+
+    def apply(self: Any, *gradients: Any) -> Any:
+        for gpu, gradient in zip(getattr(self, "_cutetut_gpus", ()), gradients, strict=False):
+            if gpu is not None and isinstance(gradient, torch.Tensor) and not marked(gradient):
+                _mark(gradient, gpu)
+        return original(self, *gradients)
+
+    return apply
+
+
 def _to(func: Any, tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Tensor.to(device, dtype), .to(dtype) and .to(tensor), with non_blocking and copy behind that, or by keywords."""
     first = args[0] if args else None
@@ -445,6 +473,8 @@ def whole_device(patches: Patches, number: int = 1) -> CudaMode:
     custom = CustomOpDef.register_kernel
     patches.set(CustomOpDef, "register_kernel", _kernel_for_cuda(custom))
     patches.set(torch.autograd, "_engine_run_backward", _backward(torch.autograd._engine_run_backward))
+    patches.set(torch.autograd.Function, "apply", _function(torch.autograd.Function.apply.__func__))
+    patches.set(BackwardCFunction, "apply", _backward_of_function(BackwardCFunction.apply))
     if unwrap := getattr(comparison, "_unwrap_dtensor_for_comparison", None):
         patches.set(comparison, "_unwrap_dtensor_for_comparison", _unless_distributed(unwrap))
     concurrent_launches.watch()
