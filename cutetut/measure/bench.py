@@ -79,9 +79,9 @@ class CudaTimer:
     def __init__(self) -> None:
         import torch
 
-        from cutetut.measure.clock import SMClock
+        from cutetut.measure import clock
 
-        self._cuda, self._clock = torch.cuda, SMClock()
+        self._cuda, self._clock = torch.cuda, clock.of_gpu(torch.cuda.current_device())
 
     def timed(self, function: Callable[[], Any], launches: int) -> Timed:
         """Seconds between an event before the first launch and one after the last, and the SMs' mean clock."""

@@ -8,6 +8,7 @@ nanosecond on average.
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Sequence
 
@@ -17,36 +18,36 @@ import cutlass.cute as cute
 import torch
 from cutlass.cute.runtime import from_dlpack
 
-NOT_READ = -1
-
 
 @cute.kernel
 def _read_kernel(mReading: cute.Tensor) -> None:
-    tid, _, _ = cute.arch.thread_idx()
-    sm = cutlass.Int32(cute.arch.smid())
-    if tid == 0:
-        mReading[sm, 0] = cute.arch.clock64()
-        mReading[sm, 1] = cute.arch.globaltimer()
+    cta, _, _ = cute.arch.block_idx()
+    mReading[cta, 0] = cutlass.Int64(cute.arch.smid())
+    mReading[cta, 1] = cute.arch.clock64()
+    mReading[cta, 2] = cute.arch.globaltimer()
 
 
 @cute.jit
 def _read(mReading: cute.Tensor, stream: cuda.CUstream) -> None:
-    sms, _ = mReading.shape
-    _read_kernel(mReading).launch(grid=(sms, 1, 1), block=(32, 1, 1), stream=stream)
+    ctas, _ = mReading.shape
+    _read_kernel(mReading).launch(grid=(ctas, 1, 1), block=(1, 1, 1), stream=stream)
+
+
+@functools.cache
+def of_gpu(number: int) -> SMClock:
+    """The clock of torch's GPU of this number, which must be the current one; compiled once in a process."""
+    return SMClock(torch.cuda.get_device_properties(number).multi_processor_count)
 
 
 class SMClock:
-    """Reads the cycles of each SM of torch's current GPU, in the order of torch's current stream."""
+    """Reads the cycles of each of so many SMs of torch's current GPU, in the order of torch's current stream."""
 
-    def __init__(self) -> None:
-        sms = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
-        self._before, self._after = (torch.empty(sms, 2, dtype=torch.int64, device="cuda") for _ in range(2))
+    def __init__(self, sms: int) -> None:
+        self._before, self._after = (torch.empty(sms, 3, dtype=torch.int64, device="cuda") for _ in range(2))
         self._compiled = cute.compile(_read, from_dlpack(self._before), self._stream())
 
     def begin(self) -> None:
         """Queue the reading before what is timed."""
-        for reading in (self._before, self._after):
-            reading.fill_(NOT_READ)
         self._compiled(from_dlpack(self._before), self._stream())
 
     def end(self) -> None:
@@ -62,10 +63,11 @@ class SMClock:
 
 
 def between(before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> int | None:
-    """MHz from two readings, each (cycles, nanoseconds) of every SM, NOT_READ where no CTA ran: the SMs' median."""
+    """MHz from two readings, each (SM, cycles, nanoseconds) of every CTA: the median of the SMs that both have."""
+    first = {sm: (cycles, ns) for sm, cycles, ns in before}
     found = [
-        1000 * (cycles - first) / (ns - begin)
-        for (first, begin), (cycles, ns) in zip(before, after, strict=True)
-        if NOT_READ not in (first, cycles) and ns > begin
+        1000 * (cycles - first[sm][0]) / (ns - first[sm][1])
+        for sm, cycles, ns in after
+        if sm in first and ns > first[sm][1]
     ]
     return round(statistics.median(found)) if found else None
