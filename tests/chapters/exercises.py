@@ -100,6 +100,11 @@ def cell(chapter: str, name: str) -> str:
     return str(next(cell.source for cell in notebooks.read(chapter).cells if cell.id == name))
 
 
+def prose(chapter: str, name: str) -> str:
+    """The text of the chapter's cell of this id on one line, wherever its lines are broken."""
+    return " ".join(cell(chapter, name).split())
+
+
 def definitions(chapter: str, name: str) -> str:
     """The source of what the chapter's cell of this id defines, without what it does besides."""
     return notebooks.definitions(cell(chapter, name))

@@ -200,7 +200,7 @@ def test_the_text_has_the_tables_speeds_and_clocks() -> None:
     """What the verdict says of bursts and windows at 4096, and of the clock while they were timed."""
     rows = {(r["kernel"], r["method"].split()[0]): r for r in bench.read(CHAPTER)["rows"] if r["M"] == 4096}
     per_mhz = 132 * 4096e-6  # TFLOP/s on paper
-    text = " ".join(exercises.cell(CHAPTER, "verdict-md").split())
+    text = exercises.prose(CHAPTER, "verdict-md")
     alone, ours = rows["08 WGMMA alone", "burst"], rows["08 128x128, 2 CTAs", "burst"]
     before, long = rows["07 128x256x64, 8 warps", "burst"], rows["08 128x128, 2 CTAs", "sustained"]
     share = {id(row): row["ours_tflops"] / row["sm_mhz"] / per_mhz for row in rows.values()}
@@ -242,4 +242,4 @@ def test_the_mistakes_that_the_gpu_got_right_are_the_texts() -> None:
     found = {row["mistake"]: row["right"] for row in records.read(CHAPTER, "mistakes")}
     assert {name for name, right in found.items() if right == 10} == {"as it is", "no barrier", "no proxy fence"}
     assert sum(right == 0 for right in found.values()) == 4  # these two and two others
-    assert "Without the barrier all ten were right" in " ".join(exercises.cell(CHAPTER, "break-read-md").split())
+    assert "Without the barrier all ten were right" in exercises.prose(CHAPTER, "break-read-md")

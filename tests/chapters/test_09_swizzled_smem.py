@@ -221,7 +221,7 @@ def test_the_ceiling_does_the_operations_it_is_timed_for(
 def test_the_text_has_the_tables_cycles_and_clocks() -> None:
     """Cycles per K tile of an SM, from the mean clock while a kernel was timed, beside shared memory's on paper."""
     rows = {(r["kernel"][3:], r["method"].split()[0]): r for r in bench.read(CHAPTER)["rows"]}
-    text = " ".join(exercises.cell(CHAPTER, "verdict-md").split())
+    text = exercises.prose(CHAPTER, "verdict-md")
     paper = {"INTER": 2048 + 384, "SW32": 1024 + 384, "SW64": 512 + 384, "SW128": 256 + 384}
 
     def cycles(swizzle: str, method: str = "burst") -> float:

@@ -190,13 +190,9 @@ def cycles(kernel: str, method: str) -> float:
     return float(row["ours_us"] * row["sm_mhz"])
 
 
-def prose(name: str) -> str:
-    return " ".join(exercises.cell(CHAPTER, name).split())
-
-
 def test_cycles_of_the_chains_are_as_the_text_says() -> None:
     """They are the same in bursts and sustained, so there it is the clock that differs."""
-    text, products = prose("kernel-md"), 4 * (4096**3 // (132 * 64 * 128 * 64))
+    text, products = exercises.prose(CHAPTER, "kernel-md"), 4 * (4096**3 // (132 * 64 * 128 * 64))
     assert all(abs(cycles(name, "sustained") / cycles(name, "burst") - 1) < 0.015 for name in CHAINS)
     once = {name.removeprefix("10 chain: "): cycles(name, "sustained") / products for name in CHAINS}
     each, turn, behind = (once[f"1 accumulator, {wait}"] for wait in WAITS[:3])
@@ -218,7 +214,7 @@ def test_cycles_of_the_chains_are_as_the_text_says() -> None:
 
 
 def test_gains_by_cycles_are_as_the_text_says() -> None:
-    text, name, wide = prose("break-md"), "128x128, 1 CTA", "10 128x256, 2 warpgroups"
+    text, name, wide = exercises.prose(CHAPTER, "break-md"), "128x128, 1 CTA", "10 128x256, 2 warpgroups"
     before, after = (ROWS[f"{number} {name}", "burst"] for number in ("09", "10"))
     assert f"one CTA gains {100 * (before['ours_us'] / after['ours_us'] - 1):.0f} percent." in text
     by_cycles = cycles(f"09 {name}", "burst") / cycles(f"10 {name}", "burst")

@@ -276,12 +276,8 @@ def cycles(kernel: str, method: str = "burst", side: str = "") -> float:
     return float(row[f"{side or 'ours'}_us"] * row[f"{side}_sm_mhz" if side else "sm_mhz"])
 
 
-def prose(name: str) -> str:
-    return " ".join(exercises.cell(CHAPTER, name).split())
-
-
 def test_speeds_and_cycles_are_as_the_text_says() -> None:
-    text = prose("verdict-md")
+    text = exercises.prose(CHAPTER, "verdict-md")
     before, ring, by_tma = (ROWS[kernel, "burst"] for kernel in (f"10 {WIDE}", f"12 {WIDE}", "12 C by TMA"))
     assert f"the stake from {before['ours_tflops']:.0f} to {ring['ours_tflops']:.0f} TFLOP/s" in text
     assert f"in bursts {by_tma['ours_tflops']:.0f} against {ring['ours_tflops']:.0f} TFLOP/s" in text
@@ -298,7 +294,7 @@ def test_speeds_and_cycles_are_as_the_text_says() -> None:
 
 
 def test_cublas_varies_by_its_clock_and_not_by_its_cycles() -> None:
-    text, kernels = prose("verdict-md"), {kernel for kernel, _ in ROWS}
+    text, kernels = exercises.prose(CHAPTER, "verdict-md"), {kernel for kernel, _ in ROWS}
     for method, percent in (("burst", 1), ("sustained", 7)):
         speeds = [ROWS[kernel, method]["vendor_tflops"] for kernel in kernels]
         assert round(100 * (max(speeds) / min(speeds) - 1)) == percent
@@ -311,7 +307,7 @@ def test_cublas_varies_by_its_clock_and_not_by_its_cycles() -> None:
 
 
 def test_the_clock_during_the_launches_is_not_that_after_them() -> None:
-    text, after = prose("timeline-read"), records.read(CHAPTER, "clock")
+    text, after = exercises.prose(CHAPTER, "timeline-read"), records.read(CHAPTER, "clock")
     burst, sustained = (ROWS[f"12 {WIDE}", method]["sm_mhz"] for method in ("burst", "sustained"))
     assert f"after a burst it is {after['behind a burst of 40']:.0f} MHz" in text
     assert f"*During* the burst it was {burst}." in text

@@ -547,6 +547,6 @@ def test_the_drawn_costs_are_in_the_text() -> None:
     names["chapter08"] = notebooks.load("08_wgmma", ("imports", "kernel", "bench", "helpers"))
     exec(exercises.definitions(CHAPTER, "look"), names)
     start, store = names["costs"]()
-    text = " ".join(exercises.cell(CHAPTER, "look-md").split())
+    text = exercises.prose(CHAPTER, "look-md")
     assert f"{start:,.0f} until a CTA's first tile is there, and {store:,.0f} to store" in text
     assert f"three starts, {3 * start:,.0f};" in exercises.cell(CHAPTER, "measure-md")

@@ -212,7 +212,7 @@ def test_tensor_cores_cost_clock_however_busy_they_are() -> None:
     assert {clock for name, clock in found.items() if name.startswith(("17", "18"))} == {1980}
     clocks = [found[f"19 K4, {n} per SM"] for n in ("1 CTA", "2 CTAs", "3 CTAs")]
     assert [round(clock, -1) for clock in clocks] == [1790] * 3
-    assert "K4 ran at 1790 with one CTA as with three" in " ".join(exercises.cell(CHAPTER, "verdict-read-md").split())
+    assert "K4 ran at 1790 with one CTA as with three" in exercises.prose(CHAPTER, "verdict-read-md")
 
 
 def test_the_page_shows_what_was_measured(

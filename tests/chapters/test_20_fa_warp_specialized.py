@@ -116,7 +116,7 @@ def test_the_drawing_and_the_prediction_have_the_cycles_of_chapter_19() -> None:
     softmax = round(parts["softmax"] + parts["convert"], -1)
     rest = round(sum(parts.values()) - parts["softmax"] - parts["convert"] - 512, -1)
     assert f"PRODUCT, SOFTMAX, LOAD, STORE = 512, {softmax:.0f}, " in exercises.cell(CHAPTER, "look")
-    said = " ".join(exercises.cell(CHAPTER, "predict-md").split())
+    said = exercises.prose(CHAPTER, "predict-md")
     assert f"a softmax of {softmax:.0f} cycles, and {rest:.0f} for waits" in said
     assert f"2048 + {softmax:.0f} + {rest:.0f} = {2048 + softmax + rest:.0f}" in said
 
